@@ -1,7 +1,6 @@
 // The detector as it predicts, made from the graph that is trained.
 
-import type { DetectorGraph, GraphNode } from "./detector.ts";
-import type { Head } from "./suppression.ts";
+import type { DetectorGraph, GraphNode, Head } from "./detector.ts";
 
 /** A trained graph that predicts by one of its heads: that one is its one-to-one branch. */
 export function byHead({ o2m, ...graph }: DetectorGraph, head: Head): DetectorGraph {

@@ -7,10 +7,11 @@ import {
   type DetectorGraph,
   detectorGraph,
   type GraphNode,
+  type Head,
   stateTensors,
 } from "./detector.ts";
 import { floatsOf, type TensorFile } from "./safetensors.ts";
-import { type Head, type Suppression, SuppressionError, suppressionOf } from "./suppression.ts";
+import { type Suppression, SuppressionError, suppressionOf } from "./suppression.ts";
 import type { ModelSource } from "./tasks.ts";
 
 export const NORM_EPSILON = 1e-3;

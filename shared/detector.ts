@@ -69,6 +69,13 @@ export type GraphNode = NodeOutput &
     | { op: "detach"; input: number }
   );
 
+/**
+ * The heads of a trained graph. The one-to-one head gives an object one box; the one-to-many head
+ * gives it several, of which suppression leaves the surest.
+ */
+export const HEADS = ["one_to_one", "one_to_many"] as const;
+export type Head = (typeof HEADS)[number];
+
 /** Nodes of a branch's maps, by level. */
 export interface HeadBranch {
   /** Four channels: distances left, top, right, bottom of the cell's centre, in cells. */

@@ -1,17 +1,11 @@
 // Non-maximum suppression, where a model is served with it: of boxes of one class that overlap by
 // more than its IoU the surest stays, as torchvision's `batched_nms` and ONNX's `NonMaxSuppression`
-// do it. Whether, above which IoU, and of which of its heads, a run chooses on its validation split;
+// do it. Whether, above which IoU, and by which of its heads, a run chooses on its validation split;
 // the choice lies in the metadata of the weights, so that whoever opens them serves it. Models
 // without it are served as they are, by the head that needs none.
 
+import { HEADS, type Head } from "./detector.ts";
 import type { DetectionRows } from "./letterbox.ts";
-
-/**
- * The heads of a trained graph. The one-to-one head gives an object one box; the one-to-many head
- * gives it several, of which suppression leaves the surest.
- */
-export const HEADS = ["one_to_one", "one_to_many"] as const;
-export type Head = (typeof HEADS)[number];
 
 /** How a model is served: by a head, whose boxes of a class stay up to an overlap. */
 export interface Suppression {

@@ -3,8 +3,7 @@
 
 import { z } from "zod";
 import { AUGMENTATIONS, AugmentationKnobs } from "./augmentation.ts";
-import { VARIANT_NAMES } from "./detector.ts";
-import { HEADS } from "./suppression.ts";
+import { HEADS, VARIANT_NAMES } from "./detector.ts";
 
 const instant = () => z.iso.datetime();
 

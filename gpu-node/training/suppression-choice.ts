@@ -3,26 +3,20 @@
 // The head that was trained to give one box an object still gives some twice, most of all where
 // training was short; the one that learned from many anchors an object may see more of them.
 //
-// The rule: a way of serving is taken instead of the one before where the mean of mAP50 and mAP50-95
-// gains more than three times the gain's standard error, and at least GAIN_MIN, and neither is
-// lower. In turn: the one-to-one head as it is, with suppression, the one-to-many head with
-// suppression. The error is the jackknife's over ten parts of the images. Of a head's IoUs that with
-// the highest mean is held to the rule.
+// The rule: a way of serving is taken instead of the one before where the mean of mAP50 and
+// mAP50-95 gains more than three times the gain's standard error, and at least GAIN_MIN, and
+// neither is lower. In turn: the one-to-one head as it is, with suppression, the one-to-many head
+// with suppression. The error is the jackknife's over ten parts of the images. Only that IoU of a
+// head which has the highest mean is held to the rule.
 
 import * as fs from "node:fs/promises";
 import { setImmediate as turn } from "node:timers/promises";
 import type { Detections, Engine, Evaluation } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";
 import { byHead } from "../../shared/deployed-detector.ts";
-import type { DetectorGraph } from "../../shared/detector.ts";
+import { type DetectorGraph, HEADS, type Head } from "../../shared/detector.ts";
 import { layPixels, placementOf } from "../../shared/letterbox.ts";
-import {
-  HEADS,
-  type Head,
-  type Suppression,
-  suppress,
-  withSuppression,
-} from "../../shared/suppression.ts";
+import { type Suppression, suppress, withSuppression } from "../../shared/suppression.ts";
 import type { Entry, SplitData } from "./dataset.ts";
 import type { Hardware } from "./start.ts";
 
@@ -47,7 +41,7 @@ export interface LookedAt {
 export type Evaluate = (images: readonly LookedAt[]) => Evaluation;
 
 /** What each head finds on the images. */
-export type LookedAtByHead = Readonly<Record<Head, readonly LookedAt[]>>;
+export type ImagesByHead = Readonly<Record<Head, readonly LookedAt[]>>;
 
 /** A choice, and what it measures on all images. */
 export interface SuppressionChoice extends Suppression {
@@ -59,7 +53,7 @@ export interface SuppressionChoice extends Suppression {
 }
 
 /** A way of serving: what stays of the detections, and what that measures. */
-interface Served {
+interface Serving {
   images: readonly LookedAt[];
   evaluation: Evaluation;
 }
@@ -70,11 +64,11 @@ class Stopped extends Error {
 }
 
 /**
- * The suppression that gains more than noise, or null; null too once `stop` is aborted. Of thousands
- * of crowded images one measurement takes seconds, so a stop is heard between any two.
+ * The suppression that gains more than noise, or null; null too once `stop` is aborted. One
+ * measurement of thousands of crowded images takes seconds, so a stop is heard between any two.
  */
 export async function chooseSuppression(
-  looked: LookedAtByHead,
+  looked: ImagesByHead,
   evaluate: Evaluate,
   stop?: AbortSignal,
 ): Promise<SuppressionChoice | null> {
@@ -86,7 +80,7 @@ export async function chooseSuppression(
   };
   try {
     const images = looked.one_to_one;
-    let served: Served = { images, evaluation: await measure(images) };
+    let served: Serving = { images, evaluation: await measure(images) };
     let choice: SuppressionChoice | null = null;
     for (const head of HEADS) {
       const { nmsIou, ...tried } = await bestSuppressed(looked[head], measure);
@@ -104,9 +98,9 @@ export async function chooseSuppression(
 
 type Measure = (images: readonly LookedAt[]) => Promise<Evaluation>;
 
-/** Of the IoUs the one that measures best. */
+/** The suppression of a head that measures best. */
 async function bestSuppressed(looked: readonly LookedAt[], measure: Measure) {
-  const tried: (Served & { nmsIou: number })[] = [];
+  const tried: (Serving & { nmsIou: number })[] = [];
   for (const nmsIou of NMS_IOUS) {
     const images = looked.map(({ detections, truths }) => ({
       detections: suppressedDetections(detections, nmsIou),
@@ -121,8 +115,8 @@ async function bestSuppressed(looked: readonly LookedAt[], measure: Measure) {
 
 /** What one way of serving gains over another; null where that is noise or costs overlap. */
 async function gainOver(
-  before: Served,
-  after: Served,
+  before: Serving,
+  after: Serving,
   measure: Measure,
 ): Promise<Pick<SuppressionChoice, "gain" | "error"> | null> {
   const [old, own] = [before.evaluation, after.evaluation];
@@ -130,7 +124,7 @@ async function gainOver(
   if (gain < GAIN_MIN || own.mAP50 < old.mAP50 || own.mAP50_95 < old.mAP50_95) return null;
   const left: number[] = [];
   for (let part = 0; part < PARTS; part++) {
-    const rest = ({ images }: Served) => images.filter((_, index) => index % PARTS !== part);
+    const rest = ({ images }: Serving) => images.filter((_, index) => index % PARTS !== part);
     left.push(meanOf(await measure(rest(after))) - meanOf(await measure(rest(before))));
   }
   const error = jackknifeError(left);

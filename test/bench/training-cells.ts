@@ -13,8 +13,7 @@ import {
   trainingOptions,
 } from "../../gpu-node/training/settings.ts";
 import type { TrainingOptions } from "../../native/index.d.ts";
-import { detectorGraph, parameterCount } from "../../shared/detector.ts";
-import { HEADS } from "../../shared/suppression.ts";
+import { detectorGraph, HEADS, parameterCount } from "../../shared/detector.ts";
 import { TrainSettings } from "../../shared/training.ts";
 import { imageSet, innerSplit, SET_NAMES, type SetName } from "./image-sets.ts";
 

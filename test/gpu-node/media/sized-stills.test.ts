@@ -50,7 +50,12 @@ it.each<[string, Sharp]>([
 });
 
 it.each<[string, Sharp]>([
-  ["four times", noiseImage(4 * SIDE, 216).blur(2).jpeg()],
+  [
+    "four times",
+    noiseImage(4 * SIDE, 216)
+      .blur(2)
+      .jpeg(),
+  ],
   ["many times", noiseImage(1_600, 900).blur(2).jpeg()],
   ["many times, and upright", noiseImage(500, 1_111).jpeg({ progressive: true })],
   ["many times, in grey", noiseImage(1_000, 700).greyscale().jpeg()],

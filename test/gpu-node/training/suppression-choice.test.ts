@@ -19,9 +19,9 @@ import {
 import type { Evaluation } from "../../../native/index.d.ts";
 import type { Native } from "../../../native/load.ts";
 import { byHead } from "../../../shared/deployed-detector.ts";
-import { detectorGraph } from "../../../shared/detector.ts";
+import { detectorGraph, type Head } from "../../../shared/detector.ts";
 import { layPixels, placementOf } from "../../../shared/letterbox.ts";
-import { type Head, suppressionOf } from "../../../shared/suppression.ts";
+import { suppressionOf } from "../../../shared/suppression.ts";
 import { engineOrSay } from "../../support/training.ts";
 import { generatedModel, randomWeights, seeded, tensorFile } from "../../support/weights.ts";
 
