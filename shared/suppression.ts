@@ -1,8 +1,8 @@
 // Non-maximum suppression, where a model is served with it: of boxes of one class that overlap by
 // more than its IoU the surest stays, as torchvision's `batched_nms` and ONNX's `NonMaxSuppression`
-// do it. Whether, above which IoU, and by which of its heads, a run chooses on its validation split;
-// the choice lies in the metadata of the weights, so that whoever opens them serves it. Models
-// without it are served as they are, by the head that needs none.
+// do it. Whether, above which IoU, and by which of its heads, a run chooses on its validation
+// split; the choice lies in the metadata of the weights, so that whoever opens them serves it.
+// Models without it are served as they are, by the head that needs none.
 
 import { HEADS, type Head } from "./detector.ts";
 import type { DetectionRows } from "./letterbox.ts";

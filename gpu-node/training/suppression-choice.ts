@@ -41,7 +41,7 @@ export interface LookedAt {
 export type Evaluate = (images: readonly LookedAt[]) => Evaluation;
 
 /** What each head finds on the images. */
-export type ImagesByHead = Readonly<Record<Head, readonly LookedAt[]>>;
+export type HeadImages = Readonly<Record<Head, readonly LookedAt[]>>;
 
 /** A choice, and what it measures on all images. */
 export interface SuppressionChoice extends Suppression {
@@ -59,8 +59,8 @@ interface Serving {
 }
 
 /** Thrown between two measurements of a run that was stopped. */
-class Stopped extends Error {
-  override readonly name = "Stopped";
+class StopSignal extends Error {
+  override readonly name = "StopSignal";
 }
 
 /**
@@ -68,14 +68,14 @@ class Stopped extends Error {
  * measurement of thousands of crowded images takes seconds, so a stop is heard between any two.
  */
 export async function chooseSuppression(
-  looked: ImagesByHead,
+  looked: HeadImages,
   evaluate: Evaluate,
   stop?: AbortSignal,
 ): Promise<SuppressionChoice | null> {
   if (looked.one_to_one.length < IMAGES_MIN) return null;
   const measure = async (images: readonly LookedAt[]) => {
     await turn();
-    if (stop?.aborted) throw new Stopped();
+    if (stop?.aborted) throw new StopSignal();
     return evaluate(images);
   };
   try {
@@ -91,7 +91,7 @@ export async function chooseSuppression(
     }
     return choice;
   } catch (thrown) {
-    if (thrown instanceof Stopped) return null;
+    if (thrown instanceof StopSignal) return null;
     throw thrown;
   }
 }
