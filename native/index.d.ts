@@ -327,8 +327,11 @@ export class Engine {
     batch: Omit<Batch, "boxes" | "masks">,
     confidence: number,
   ): Promise<{ detections: Detections; masks: Uint8Array }[]>;
-  /** A training batch as the epoch would see it. */
-  render(options: { epoch: number; batch: number }): Promise<Batch>;
+  /**
+   * A training batch as the epoch would see it; with `byTorch` as it would be on a GPU where our
+   * kernel is not built, on whatever device.
+   */
+  render(options: { epoch: number; batch: number; byTorch?: boolean }): Promise<Batch>;
   /**
    * Time and memory that one step at this batch takes, in the engine's precision or another;
    * weights stay as they are. `cpuSeconds` are those of all the process's threads together: other

@@ -1,6 +1,6 @@
-// Making batches ahead: the background thread plans and, on the CPU, renders; with our kernel it
-// gathers the images' bytes unless all of them lie on the GPU, and the kernel runs on the stream of
-// the step that reads its pixels, so that nothing has to be waited for.
+// Making batches ahead: the background thread plans and, on the CPU, renders; for a GPU it gathers
+// the images' bytes unless all of them lie there, and these are rendered on the stream of the step
+// that reads the pixels, so that nothing has to be waited for.
 #include "batches.h"
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "error.h"
 #include "flags.h"
 #include "mask.h"
+#include "render-torch.h"
 
 namespace vantage {
 namespace {
@@ -25,35 +26,31 @@ constexpr int kStepThreads = 8;
 constexpr std::chrono::milliseconds kStopCheck{20};
 
 at::Tensor uploadable(const ImageFile& file, at::Device device) {
-#ifdef VANTAGE_CUDA
   if (device.is_cuda() &&
-      static_cast<double>(file.bytes()) < kUploadShare * static_cast<double>(gpuFreeBytes()))
+      static_cast<double>(file.bytes()) < kUploadShare * static_cast<double>(freeBytes(device)))
     return at::from_blob(const_cast<uint8_t*>(file.data()), {file.bytes()}, at::kByte).to(device);
-#endif
-  (void)file, (void)device;
   return {};
 }
 
-/** Our kernel renders; without it the CPU does, for a GPU too. */
-bool rendersOnGpu(const at::Device& device) {
+Renderer fastestOn(const at::Device& device) {
+  if (!device.is_cuda()) return Renderer::cpu;
 #ifdef VANTAGE_CUDA
-  return device.is_cuda();
+  return Renderer::kernel;
 #else
-  (void)device;
-  return false;
+  return Renderer::torch;
 #endif
 }
 
 /** Memory of the host that a GPU copies from without a wait. */
-at::Tensor pinnedBytes(int64_t bytes) {
-  return at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(kPinned));
+at::Tensor pinnedBytes(int64_t bytes, bool isPinned = kPinned) {
+  return at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(isPinned));
 }
 
 /**
  * Copies the bytes of the images that plans read, one image after another, and has the plans read
  * the copy.
  */
-at::Tensor gather(const ImageFile& file, std::vector<Plan>& plans) {
+at::Tensor gather(const ImageFile& file, std::vector<Plan>& plans, bool isPinned) {
   using Range = std::pair<int64_t, int64_t>;
   std::map<Range, int64_t> offsets;
   int64_t bytes = 0;
@@ -69,7 +66,7 @@ at::Tensor gather(const ImageFile& file, std::vector<Plan>& plans) {
     const Range range = rangeOf(patch);
     if (offsets.emplace(range, bytes).second) bytes += range.second;
   });
-  at::Tensor gathered = pinnedBytes(bytes);
+  at::Tensor gathered = pinnedBytes(bytes, isPinned);
   for (const auto& [range, offset] : offsets)
     std::memcpy(gathered.data_ptr<uint8_t>() + offset, file.data() + range.first,
                 static_cast<size_t>(range.second));
@@ -77,32 +74,35 @@ at::Tensor gather(const ImageFile& file, std::vector<Plan>& plans) {
   return gathered;
 }
 
-size_t objectsMaxOf(const std::vector<std::vector<Truth>>& boxes) {
-  size_t objectsMax = 1;
-  for (const auto& image : boxes) objectsMax = std::max(objectsMax, image.size());
-  return objectsMax;
-}
-
-/** The bits of rings' masks, [n, objects, size / 4, size / 32] on the CPU. */
-at::Tensor masksOf(const std::vector<std::vector<Ring>>& rings, size_t objects, int size,
-                   bool isPinned) {
+/** The bits of rings' masks, image after image, [n, size / 4, size / 32] on the CPU. */
+at::Tensor masksOf(const std::vector<std::vector<Ring>>& rings, int size, bool isPinned) {
   const int side = size / kMaskStride, bytes = side / kMaskBits;
+  int64_t count = 0;
+  for (const auto& image : rings) count += static_cast<int64_t>(image.size());
   const at::Tensor masks =
-      at::zeros({static_cast<int64_t>(rings.size()), static_cast<int64_t>(objects), side, bytes},
-                at::TensorOptions(at::kByte).pinned_memory(isPinned));
-  for (size_t i = 0; i < rings.size(); i++)
-    for (size_t j = 0; j < rings[i].size(); j++) {
-      if (rings[i][j].empty()) continue;
-      const Bitmap bitmap = drawn(rings[i][j], side, side, kMaskStride);
-      uint8_t* to = masks.data_ptr<uint8_t>() + (i * objects + j) * side * bytes;
+      at::zeros({count, side, bytes}, at::TensorOptions(at::kByte).pinned_memory(isPinned));
+  uint8_t* to = masks.data_ptr<uint8_t>();
+  for (const auto& image : rings)
+    for (const Ring& ring : image) {
       // Words of a row begin with their lowest bits, as bytes do where memory is little-endian.
-      for (int y = 0; y < side; y++) std::memcpy(to + y * bytes, bitmap.row(y), bytes);
+      if (!ring.empty()) {
+        const Bitmap bitmap = drawn(ring, side, side, kMaskStride);
+        for (int y = 0; y < side; y++) std::memcpy(to + y * bytes, bitmap.row(y), bytes);
+      }
+      to += side * bytes;
     }
   return masks;
 }
 
+std::vector<int64_t> countsOf(const std::vector<std::vector<Truth>>& boxes) {
+  std::vector<int64_t> counts;
+  for (const auto& image : boxes) counts.push_back(static_cast<int64_t>(image.size()));
+  return counts;
+}
+
 at::Tensor padded(const std::vector<std::vector<Truth>>& boxes, at::Device device) {
-  const size_t objectsMax = objectsMaxOf(boxes);
+  size_t objectsMax = 1;
+  for (const auto& image : boxes) objectsMax = std::max(objectsMax, image.size());
   // A copy from memory that is not pinned would wait for all that was launched before it.
   at::Tensor truths =
       at::zeros({static_cast<int64_t>(boxes.size()), static_cast<int64_t>(objectsMax), 5},
@@ -126,7 +126,11 @@ Split::Split(const std::string& path, std::vector<ImageEntry> images, int classe
 
 BatchSource::BatchSource(const Split& split, BatchRange range,
                          std::function<PlannedImage(int)> plan)
-    : split_(split), range_(range), plan_(std::move(plan)), next_(range.from) {
+    : split_(split),
+      range_(range),
+      renderer_(range.renderer.value_or(fastestOn(split.device()))),
+      plan_(std::move(plan)),
+      next_(range.from) {
   // On a CPU the cores are for the step: an image costs it some forty times what rendering costs.
   if (!split.device().is_cuda()) range_.threads = std::max(1, range_.threads / kStepThreads);
   begin();
@@ -135,7 +139,7 @@ BatchSource::BatchSource(const Split& split, BatchRange range,
 void BatchSource::begin() {
   if (next_ >= batches()) return;
   at::Tensor& pixels = pixels_[next_ % 2];
-  if (!pixels.defined() && !rendersOnGpu(split_.device()))
+  if (!pixels.defined() && renderer_ == Renderer::cpu)
     pixels = at::empty({std::min(range_.batch, range_.images), 3, range_.size, range_.size},
                        at::TensorOptions(at::kFloat).pinned_memory(split_.device().is_cuda()));
   pending_ = std::async(std::launch::async,
@@ -160,15 +164,14 @@ BatchSource::PreparedBatch BatchSource::prepare(int batch, at::Tensor pixels) co
     prepared.rings.push_back(std::move(image.rings));
   }
   if (range_.hasMasks)
-    prepared.masks = masksOf(prepared.rings, objectsMaxOf(prepared.boxes), range_.size,
-                             split_.device().is_cuda());
+    prepared.masks = masksOf(prepared.rings, range_.size, split_.device().is_cuda());
   if (pixels.defined()) {
     prepared.pixels = pixels.narrow(0, 0, count);
     const Rendering rendering{split_.file().data(), prepared.plans.data(), count, range_.size,
                               pixels.data_ptr<float>()};
     renderCpu(rendering, range_.threads, &abandoned_);
   } else if (!split_.uploaded().defined()) {
-    prepared.gathered = gather(split_.file(), prepared.plans);
+    prepared.gathered = gather(split_.file(), prepared.plans, split_.device().is_cuda());
   }
   return prepared;
 }
@@ -182,7 +185,7 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
   begin();
   const at::Device device = split_.device();
   DeviceBatch batch{{},
-                    {padded(prepared.boxes, device), {}},
+                    {padded(prepared.boxes, device), {}, countsOf(prepared.boxes)},
                     std::move(prepared.boxes),
                     std::move(prepared.rings),
                     prepared.whole,
@@ -194,14 +197,19 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
     batch.images = device.is_cuda() ? prepared.pixels.to(device) : prepared.pixels;
     return batch;
   }
+  const at::Tensor file =
+      prepared.gathered.defined()
+          ? prepared.gathered.to(device, at::kByte, kNonBlocking && device.is_cuda())
+          : split_.uploaded();
+  if (renderer_ == Renderer::torch) {
+    batch.images = renderTorch(file, prepared.plans, range_.size);
+    return batch;
+  }
 #ifdef VANTAGE_CUDA
   const auto count = static_cast<int64_t>(prepared.plans.size());
   at::Tensor plans = pinnedBytes(count * static_cast<int64_t>(sizeof(Plan)));
   std::memcpy(plans.data_ptr(), prepared.plans.data(), prepared.plans.size() * sizeof(Plan));
   const at::Tensor onGpu = plans.to(device, at::kByte, kNonBlocking);
-  const at::Tensor file = prepared.gathered.defined()
-                              ? prepared.gathered.to(device, at::kByte, kNonBlocking)
-                              : split_.uploaded();
   batch.images =
       at::empty({count, 3, range_.size, range_.size}, at::TensorOptions(device).dtype(at::kFloat));
   const Rendering rendering{file.data_ptr<uint8_t>(),
@@ -216,11 +224,10 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
 
 BatchSource trainingBatches(const Split& split, const TrainingSettings& settings,
                             const EpochBatches& batches) {
-  const auto [epoch, from, seed, threads, hasMasks, share] = batches;
+  const auto [epoch, from, seed, threads, hasMasks, share, renderer] = batches;
   auto order = std::make_shared<const std::vector<int>>(shuffled(split.images(), seed, epoch));
-  const BatchRange range{split.images(),     settings.batch, from,
-                         settings.imageSize, threads,        hasMasks,
-                         share};
+  const BatchRange range{split.images(), settings.batch, from,  settings.imageSize,
+                         threads,        hasMasks,       share, renderer};
   return {
       split, range,
       [&file = split.file(), order, epoch = batches.epoch, seed = batches.seed, settings](

@@ -17,6 +17,7 @@
 #ifdef VANTAGE_GPU
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #endif
@@ -129,6 +130,19 @@ int64_t gpuBytes() {
   }
 #endif
   return sum;
+}
+
+uint64_t freeBytes(const at::Device& device) {
+#ifdef VANTAGE_GPU
+  if (device.is_cuda()) {
+    // CUDA tells it of the thread's present GPU alone.
+    const c10::cuda::CUDAGuard present(device.index());
+    size_t free = 0, all = 0;
+    if (cudaMemGetInfo(&free, &all) == cudaSuccess) return free;
+  }
+#endif
+  (void)device;
+  return 0;
 }
 
 uint64_t memoryBytes(const at::Device& device) {

@@ -126,6 +126,11 @@ struct EvaluationOptions {
   std::string split;
   int batch = 1, imageSize = 640;
 };
+struct RenderOptions {
+  int epoch = 0, batch = 0;
+  /** By torch's operations, as on a GPU where our kernel is not built. */
+  bool byTorch = false;
+};
 struct ProbeOptions {
   int batch = 1, imageSize = 640;
   /** Instead of the engine's own precision. */
@@ -187,7 +192,7 @@ class Engine {
                       const std::function<void(int64_t, int64_t)>& progress);
   std::vector<std::vector<Detection>> predict(const BatchView& batch, double confidence);
   std::vector<MaskedImage> predictMasks(const BatchView& batch, double confidence);
-  RenderedBatch render(int epoch, int batch);
+  RenderedBatch render(const RenderOptions& options);
   ProbeResult probe(const ProbeOptions& options);
 
   MapValues forward(const BatchView& batch, bool training);

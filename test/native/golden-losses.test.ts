@@ -188,6 +188,15 @@ const HARD: Record<string, Scene> = {
       ...several(4).slice(0, 2),
     ],
   },
+  "a crowd in one image, few in the others": {
+    ...SQUARE,
+    truths: [
+      [],
+      randomTruths(9, 40, { ...SQUARE, classes: 3 }),
+      randomTruths(10, 1, { ...SQUARE, classes: 3 }),
+      [],
+    ],
+  },
   "objects that leave the frame": {
     ...SQUARE,
     truths: [
