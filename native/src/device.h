@@ -36,10 +36,10 @@ void synchronize(const at::Device& device);
 /** The cudaStream_t that torch is using; null on the CPU. */
 void* currentStream(const at::Device& device);
 
-/** bf16 autocast on the device while it lives; no effect where `isOn` is false. */
+/** Autocast to a precision on the device while it lives; no effect for fp32. */
 class Autocast {
  public:
-  Autocast(bool isOn, const at::Device& device);
+  Autocast(Precision precision, const at::Device& device);
   ~Autocast();
   Autocast(const Autocast&) = delete;
 

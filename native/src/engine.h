@@ -23,6 +23,8 @@ struct Gpu {
   uint64_t memoryBytes = 0;
   /** Its convolutions run in bf16. */
   bool bf16 = false;
+  /** Where it is on the machine's bus, as its driver names it; empty where CUDA does not say. */
+  std::string pciBusId;
 };
 struct Description {
   std::string torch, torchSource;
@@ -45,7 +47,10 @@ struct EngineOptions {
   std::string device = "cpu";
   int64_t seed = 0;
   int threads = 1;
-  bool bf16 = false, training = false;
+  Precision precision = Precision::fp32;
+  /** Batch norm and SiLU as one operation; nothing: where our kernel is there. */
+  std::optional<bool> fusedNorm;
+  bool training = false;
   TrainingSettings settings;
   /** Set to true on any thread, it ends the call under way in the middle of a step. */
   std::shared_ptr<std::atomic<bool>> interrupted;
@@ -134,7 +139,7 @@ struct RenderOptions {
 struct ProbeOptions {
   int batch = 1, imageSize = 640;
   /** Instead of the engine's own precision. */
-  std::optional<bool> bf16;
+  std::optional<Precision> precision;
 };
 struct ProbeResult {
   uint64_t bytes = 0;

@@ -84,6 +84,8 @@ struct LearnOptions {
   double o2mShare = 0.5;
   /** `training`, or `batch` where the network is to stay as it is. */
   BatchNorm norm = BatchNorm::batch;
+  /** Factor of the loss and so of all gradients; undefined for none. */
+  at::Tensor scale;
   /** Marks forward and backward; may be null. */
   Stopwatch* stopwatch = nullptr;
 };
@@ -100,12 +102,13 @@ at::Tensor learn(EngineCore& core, const at::Tensor& images, const Labels& label
   const TotalLoss loss = totalLoss(maps, labels, options.o2mShare, core.options.settings);
   core.network.checkStop();
   if (options.stopwatch) options.stopwatch->mark(Stopwatch::forward);
+  const auto learned = options.scale.defined() ? loss.total * options.scale : loss.total;
   if (labels.group) {
     core.buckets->begin();
-    (loss.total * labels.group->part.weight).backward();
+    (learned * labels.group->part.weight).backward();
     core.buckets->finish();
   } else {
-    loss.total.backward();
+    learned.backward();
   }
   if (options.stopwatch) options.stopwatch->mark(Stopwatch::backward);
   const auto total = loss.total.detach() / static_cast<double>(labels.images());
@@ -211,7 +214,7 @@ class Epoch {
     stopwatch_.mark(Stopwatch::data);
     GuardedPass pass(core_);
     const LearnOptions options{o2mShareAt(epoch_, settings.epochs), BatchNorm::training,
-                               &stopwatch_};
+                               training_.optimizer.lossScale(), &stopwatch_};
     Labels labels = batch.labels;
     labels.group = core_.group.get();
     if (core_.group) core_.group->part = {batch.whole, batch.isStandIn ? 0.0 : 1.0};
@@ -370,13 +373,17 @@ LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
   const Labels labels = labelsOf(batch, core.network);
   const TrainingSettings& settings = core.options.settings;
   GuardedPass pass(core);
-  const LearnOptions options{o2mShareAt(epoch, settings.epochs), BatchNorm::training};
+  const LearnOptions options{o2mShareAt(epoch, settings.epochs), BatchNorm::training,
+                             training.optimizer.lossScale()};
   const auto items = learn(core, images, labels, options);
   pass.keep();
   training.optimizer.forget();
   training.gathered = 0;
   // The optimizer takes the gradients away; `tensor` shows them as they were before clipping.
-  const auto shown = training.packed.gradients();
+  auto shown = training.packed.gradients();
+  if (options.scale.defined())
+    for (at::Tensor& gradient : shown)
+      if (gradient.defined()) gradient = gradient / options.scale;
   training.optimizer.gather();
   training.optimizer.step(ratesAt(settings, epoch, iteration, batchesOf(core)));
   training.ema.update();
@@ -385,7 +392,7 @@ LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
 }
 
 ProbeResult Engine::probe(const ProbeOptions& asked) {
-  const auto [batch, imageSize, bf16] = asked;
+  const auto [batch, imageSize, precision] = asked;
   EngineCore& core = *core_;
   core.needsTraining();
   BatchView shape;
@@ -394,14 +401,14 @@ ProbeResult Engine::probe(const ProbeOptions& asked) {
   core.checkShape(shape);
   struct Guard {
     Network& network;
-    bool bf16;
+    Precision precision;
     ~Guard() {
       clearGradients(network);
-      network.setBf16(bf16);
+      network.setPrecision(precision);
     }
-  } guard{core.network, core.network.isBf16()};
+  } guard{core.network, core.network.precision()};
   clearGradients(core.network);
-  if (bf16) core.network.setBf16(*bf16);
+  if (precision) core.network.setPrecision(*precision);
   const auto options = at::TensorOptions(core.device).dtype(at::kFloat);
   const double side = imageSize / 2.0;
   const auto corner = at::rand({batch, kProbeObjects, 2}, options).mul_(side);
