@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <ATen/core/grad_mode.h>
+
 #include "flags.h"
 
 namespace vantage {
