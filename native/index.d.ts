@@ -22,8 +22,11 @@ export interface Description {
   torchSource: "system" | "wheel";
   /** Our kernels for CUDA are compiled in. */
   cudaKernels: boolean;
-  /** GPUs that torch sees; empty without a CUDA build of torch. */
-  gpus: { name: string; memoryBytes: number }[];
+  /**
+   * GPUs that torch sees, in its order, which is not that of their driver; empty without a CUDA
+   * build of torch. `pciBusId` is what the driver knows one by.
+   */
+  gpus: { name: string; memoryBytes: number; pciBusId?: string }[];
   /** The first GPU computes in bf16. */
   bf16: boolean;
   /** The CPU has instructions for bf16: whether steps get faster by them, a probe measures. */
@@ -45,9 +48,15 @@ export interface EngineOptions {
   threads: number;
   /**
    * Default fp32. bf16 is torch's autocast of the network; statistics, assignment, loss and weights
-   * stay in fp32, and so do evaluation and prediction on a CPU.
+   * stay in fp32, and so do evaluation and prediction on a CPU. fp16 is the same for GPUs that are
+   * slow in bf16, with a scaled loss; a CPU refuses it.
    */
-  precision?: Precision;
+  precision?: Precision | "fp16";
+  /**
+   * Whether training makes batch norm and the SiLU after it one operation. Default: on a GPU where
+   * our kernels are built. On a CPU it is slow, and for tests of the same arithmetic.
+   */
+  fusedNorm?: boolean;
   /** Without it the engine evaluates and predicts only. */
   training?: TrainingOptions;
 }
@@ -89,6 +98,11 @@ export interface TrainingOptions {
    * each side as likely: decided by seed, epoch and batch. 0 by default, 0.9 at most.
    */
   multiScale?: number;
+  /**
+   * First factor of the loss and of its gradients, which is taken out before a step. It halves
+   * where they overflow and doubles after 2,000 steps without. Default: 65,536 in fp16, else none.
+   */
+  lossScale?: number;
   /** Weights of the losses; segmentation has `mask` and `semantic`, too, 7.5 each by default. */
   gains: { box: number; cls: number; dfl: number; mask?: number; semantic?: number };
   augmentation: Augmentation;
@@ -356,8 +370,11 @@ export class Engine {
     batch: Omit<Batch, "boxes" | "masks">,
     confidence: number,
   ): Promise<{ detections: Detections; masks: Uint8Array }[]>;
-  /** A training batch as the epoch would see it. */
-  render(options: { epoch: number; batch: number }): Promise<Batch>;
+  /**
+   * A training batch as the epoch would see it; with `byTorch` as it would be on a GPU where our
+   * kernel is not built, on whatever device.
+   */
+  render(options: { epoch: number; batch: number; byTorch?: boolean }): Promise<Batch>;
   /**
    * Time and memory that one step at this batch takes, in the engine's precision or another;
    * weights stay as they are. `cpuSeconds` are those of all the process's threads together: other

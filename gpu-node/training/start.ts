@@ -73,7 +73,7 @@ export async function hardwareOf(
   const [gpu] = description.gpus;
   const threads = machine.cpuThreads;
   if (machine.device === "cuda" && gpu) {
-    const freeBytes = (await freeGpuBytes()) ?? gpu.memoryBytes;
+    const freeBytes = (await freeGpuBytes(gpu)) ?? gpu.memoryBytes;
     return { device: "cuda", bf16: description.bf16, title: gpu.name, freeBytes, threads };
   }
   const title = `CPU, ${threads} ${threads === 1 ? "thread" : "threads"}`;
@@ -81,9 +81,14 @@ export async function hardwareOf(
   return { device: "cpu", bf16: description.cpuBf16, title, freeBytes, threads };
 }
 
-/** What the first GPU has left, as its driver says, or null. */
-async function freeGpuBytes(): Promise<number | null> {
-  const query = ["--query-gpu=memory.free", "--format=csv,noheader,nounits", "--id=0"];
+/**
+ * What a GPU has left, as its driver says, or null. The driver counts all GPUs of the machine, in
+ * another order than torch, which may see a part of them: so it is asked by the place on the bus.
+ */
+export async function freeGpuBytes({
+  pciBusId = "0",
+}: Description["gpus"][number]): Promise<number | null> {
+  const query = ["--query-gpu=memory.free", "--format=csv,noheader,nounits", `--id=${pciBusId}`];
   try {
     const { stdout } = await promisify(execFile)("nvidia-smi", query, { timeout: 10_000 });
     return Number(stdout.trim()) * 1024 ** 2 || null;

@@ -1,6 +1,6 @@
-// Making batches ahead: the background thread plans and, on the CPU, renders; with our kernel it
-// gathers the images' bytes unless all of them lie on the GPU, and the kernel runs on the stream of
-// the step that reads its pixels, so that nothing has to be waited for.
+// Making batches ahead: the background thread plans and, on the CPU, renders; for a GPU it gathers
+// the images' bytes unless all of them lie there, and these are rendered on the stream of the step
+// that reads the pixels, so that nothing has to be waited for.
 #include "batches.h"
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "flags.h"
 #include "mask.h"
 #include "paste.h"
+#include "render-torch.h"
 #include "schedule.h"
 
 namespace vantage {
@@ -27,35 +28,31 @@ constexpr int kStepThreads = 8;
 constexpr std::chrono::milliseconds kStopCheck{20};
 
 at::Tensor uploadable(const ImageFile& file, at::Device device) {
-#ifdef VANTAGE_CUDA
   if (device.is_cuda() &&
-      static_cast<double>(file.bytes()) < kUploadShare * static_cast<double>(gpuFreeBytes()))
+      static_cast<double>(file.bytes()) < kUploadShare * static_cast<double>(freeBytes(device)))
     return at::from_blob(const_cast<uint8_t*>(file.data()), {file.bytes()}, at::kByte).to(device);
-#endif
-  (void)file, (void)device;
   return {};
 }
 
-/** Our kernel renders; without it the CPU does, for a GPU too. */
-bool rendersOnGpu(const at::Device& device) {
+Renderer fastestOn(const at::Device& device) {
+  if (!device.is_cuda()) return Renderer::cpu;
 #ifdef VANTAGE_CUDA
-  return device.is_cuda();
+  return Renderer::kernel;
 #else
-  (void)device;
-  return false;
+  return Renderer::torch;
 #endif
 }
 
 /** Memory of the host that a GPU copies from without a wait. */
-at::Tensor pinnedBytes(int64_t bytes) {
-  return at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(kPinned));
+at::Tensor pinnedBytes(int64_t bytes, bool isPinned = kPinned) {
+  return at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(isPinned));
 }
 
 /**
  * Copies the bytes of the images that plans read, one image after another, and has the plans read
  * the copy.
  */
-at::Tensor gather(const ImageFile& file, std::vector<Plan>& plans) {
+at::Tensor gather(const ImageFile& file, std::vector<Plan>& plans, bool isPinned) {
   using Range = std::pair<int64_t, int64_t>;
   std::map<Range, int64_t> offsets;
   int64_t bytes = 0;
@@ -71,7 +68,7 @@ at::Tensor gather(const ImageFile& file, std::vector<Plan>& plans) {
     const Range range = rangeOf(patch);
     if (offsets.emplace(range, bytes).second) bytes += range.second;
   });
-  at::Tensor gathered = pinnedBytes(bytes);
+  at::Tensor gathered = pinnedBytes(bytes, isPinned);
   for (const auto& [range, offset] : offsets)
     std::memcpy(gathered.data_ptr<uint8_t>() + offset, file.data() + range.first,
                 static_cast<size_t>(range.second));
@@ -86,25 +83,19 @@ void copyBits(const Bitmap& bitmap, uint8_t* to) {
   for (int y = 0; y < bitmap.height(); y++) std::memcpy(to + y * bytes, bitmap.row(y), bytes);
 }
 
-size_t objectsMaxOf(const std::vector<std::vector<Truth>>& boxes) {
-  size_t objectsMax = 1;
-  for (const auto& image : boxes) objectsMax = std::max(objectsMax, image.size());
-  return objectsMax;
-}
-
-/** The bits of objects' masks, [n, objects, size / 4, size / 32] on the CPU. */
+/** The bits of objects' masks, image after image, [n, size / 4, size / 32] on the CPU. */
 at::Tensor maskBits(const std::vector<PlannedImage>& images, int size, bool isPinned) {
   const int side = size / kMaskStride, bytes = side / kMaskBits;
-  size_t objects = 1;
-  for (const PlannedImage& image : images) objects = std::max(objects, image.truths.size());
+  int64_t count = 0;
+  for (const PlannedImage& image : images) count += static_cast<int64_t>(image.rings.size());
   const at::Tensor masks =
-      at::zeros({static_cast<int64_t>(images.size()), static_cast<int64_t>(objects), side, bytes},
-                at::TensorOptions(at::kByte).pinned_memory(isPinned));
+      at::zeros({count, side, bytes}, at::TensorOptions(at::kByte).pinned_memory(isPinned));
   uint8_t* to = masks.data_ptr<uint8_t>();
-  for (size_t i = 0; i < images.size(); i++) {
-    const std::vector<Bitmap> all = masksOf(images[i], side, kMaskStride);
-    for (size_t j = 0; j < all.size(); j++)
-      copyBits(all[j], to + (i * objects + j) * static_cast<size_t>(side * bytes));
+  for (const PlannedImage& image : images) {
+    for (const Bitmap& bitmap : masksOf(image, side, kMaskStride)) {
+      copyBits(bitmap, to);
+      to += side * bytes;
+    }
   }
   return masks;
 }
@@ -122,8 +113,15 @@ at::Tensor stencilsOf(const std::vector<PlannedImage>& images, int size, bool is
   return stencils;
 }
 
+std::vector<int64_t> countsOf(const std::vector<std::vector<Truth>>& boxes) {
+  std::vector<int64_t> counts;
+  for (const auto& image : boxes) counts.push_back(static_cast<int64_t>(image.size()));
+  return counts;
+}
+
 at::Tensor padded(const std::vector<std::vector<Truth>>& boxes, at::Device device) {
-  const size_t objectsMax = objectsMaxOf(boxes);
+  size_t objectsMax = 1;
+  for (const auto& image : boxes) objectsMax = std::max(objectsMax, image.size());
   // A copy from memory that is not pinned would wait for all that was launched before it.
   at::Tensor truths =
       at::zeros({static_cast<int64_t>(boxes.size()), static_cast<int64_t>(objectsMax), 5},
@@ -147,7 +145,11 @@ Split::Split(const std::string& path, std::vector<ImageEntry> images, int classe
 
 BatchSource::BatchSource(const Split& split, BatchRange range,
                          std::function<PlannedImage(int)> plan)
-    : split_(split), range_(range), plan_(std::move(plan)), next_(range.from) {
+    : split_(split),
+      range_(range),
+      renderer_(range.renderer.value_or(fastestOn(split.device()))),
+      plan_(std::move(plan)),
+      next_(range.from) {
   // On a CPU the cores are for the step: an image costs it some forty times what rendering costs.
   if (!split.device().is_cuda()) range_.threads = std::max(1, range_.threads / kStepThreads);
   begin();
@@ -156,7 +158,7 @@ BatchSource::BatchSource(const Split& split, BatchRange range,
 void BatchSource::begin() {
   if (next_ >= batches()) return;
   at::Tensor& buffer = buffers_[next_ % 2];
-  if (!buffer.defined() && !rendersOnGpu(split_.device()))
+  if (!buffer.defined() && renderer_ == Renderer::cpu)
     buffer = at::empty({std::min(range_.batch, range_.images), 3, range_.sizeMax, range_.sizeMax},
                        at::TensorOptions(at::kFloat).pinned_memory(split_.device().is_cuda()));
   pending_ = std::async(std::launch::async,
@@ -196,7 +198,7 @@ BatchSource::PreparedBatch BatchSource::prepare(int batch, const at::Tensor& buf
                               prepared.size,         prepared.pixels.data_ptr<float>()};
     renderCpu(rendering, range_.threads, &abandoned_);
   } else if (!split_.uploaded().defined()) {
-    prepared.gathered = gather(split_.file(), prepared.plans);
+    prepared.gathered = gather(split_.file(), prepared.plans, split_.device().is_cuda());
   }
   return prepared;
 }
@@ -210,7 +212,7 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
   begin();
   const at::Device device = split_.device();
   DeviceBatch batch{{},
-                    {padded(prepared.boxes, device), {}},
+                    {padded(prepared.boxes, device), {}, countsOf(prepared.boxes)},
                     std::move(prepared.boxes),
                     std::move(prepared.rings),
                     prepared.whole,
@@ -222,18 +224,24 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
     batch.images = device.is_cuda() ? prepared.pixels.to(device) : prepared.pixels;
     return batch;
   }
+  const at::Tensor file =
+      prepared.gathered.defined()
+          ? prepared.gathered.to(device, at::kByte, kNonBlocking && device.is_cuda())
+          : split_.uploaded();
+  at::Tensor stencils = prepared.stencils;
+  if (stencils.defined() && device.is_cuda())
+    stencils = stencils.to(device, at::kByte, kNonBlocking);
+  if (renderer_ == Renderer::torch) {
+    batch.images = renderTorch({file, stencils}, prepared.plans, prepared.size);
+    return batch;
+  }
 #ifdef VANTAGE_CUDA
   const auto count = static_cast<int64_t>(prepared.plans.size());
   const int side = prepared.size;
   at::Tensor plans = pinnedBytes(count * static_cast<int64_t>(sizeof(Plan)));
   std::memcpy(plans.data_ptr(), prepared.plans.data(), prepared.plans.size() * sizeof(Plan));
   const at::Tensor onGpu = plans.to(device, at::kByte, kNonBlocking);
-  const at::Tensor file = prepared.gathered.defined()
-                              ? prepared.gathered.to(device, at::kByte, kNonBlocking)
-                              : split_.uploaded();
   batch.images = at::empty({count, 3, side, side}, at::TensorOptions(device).dtype(at::kFloat));
-  at::Tensor stencils;
-  if (prepared.stencils.defined()) stencils = prepared.stencils.to(device, at::kByte, kNonBlocking);
   const Rendering rendering{file.data_ptr<uint8_t>(),
                             stencils.defined() ? stencils.data_ptr<uint8_t>() : nullptr,
                             reinterpret_cast<const Plan*>(onGpu.data_ptr<uint8_t>()),
@@ -249,10 +257,10 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
 
 BatchSource trainingBatches(const Split& split, const TrainingSettings& settings,
                             const EpochBatches& batches) {
-  const auto [epoch, from, seed, threads, hasMasks, share] = batches;
+  const auto [epoch, from, seed, threads, hasMasks, share, renderer] = batches;
   auto order = std::make_shared<const std::vector<int>>(shuffled(split.images(), seed, epoch));
-  BatchRange range{split.images(), settings.batch, from, imageSizeMax(settings), {},
-                   threads,        hasMasks,       share};
+  BatchRange range{split.images(), settings.batch, from,  imageSizeMax(settings), {},
+                   threads,        hasMasks,       share, renderer};
   range.sizeOf = [epoch = batches.epoch, seed = batches.seed, settings](int batch) {
     return imageSizeAt(settings, seed, epoch, batch);
   };

@@ -1,5 +1,5 @@
 // Batches of a split on the engine's device: images rendered ahead on a background thread, on the
-// GPU by our kernel where there is one, and their boxes as one padded tensor.
+// GPU by our kernel or by torch's operations, and their boxes as one padded tensor.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -49,6 +49,10 @@ struct DeviceBatch {
   bool isStandIn = false;
 };
 
+/** What makes pixels of plans: the CPU, our kernel on the GPU, or torch's operations on any device.
+ */
+enum class Renderer { cpu, kernel, torch };
+
 struct BatchRange {
   /** Images of the split, and of a batch; the last batch has the rest. */
   int images = 0, batch = 1;
@@ -62,6 +66,8 @@ struct BatchRange {
   /** Batches have masks. */
   bool hasMasks = false;
   BatchShare share;
+  /** Instead of the fastest on the split's device. */
+  std::optional<Renderer> renderer;
 };
 
 /** Gives batch after batch; one is made ahead. Refers to its split, which has to outlive it. */
@@ -94,7 +100,7 @@ class BatchSource {
     at::Tensor masks, stencils;
     /** [n, 3, size, size]: the images, where the CPU renders them. */
     at::Tensor pixels;
-    /** Where our kernel renders and the file is not on the GPU: the bytes that the plans read. */
+    /** Where the CPU does not, and the file is not on the GPU: the bytes that the plans read. */
     at::Tensor gathered;
   };
   /** `buffer` has room for the largest images, where the CPU renders. */
@@ -103,6 +109,7 @@ class BatchSource {
 
   const Split& split_;
   BatchRange range_;
+  Renderer renderer_;
   std::function<PlannedImage(int)> plan_;
   int next_;
   /** Two buffers of pixels on the CPU: the caller reads one while the other is being filled. */
@@ -120,6 +127,7 @@ struct EpochBatches {
   int threads = 1;
   bool hasMasks = false;
   BatchShare share;
+  std::optional<Renderer> renderer;
 };
 
 /** The augmented batches of an epoch. */

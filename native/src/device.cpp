@@ -17,6 +17,7 @@
 #ifdef VANTAGE_GPU
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #endif
@@ -26,21 +27,21 @@ namespace {
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
 bool isAutocast(at::DeviceType type) { return at::autocast::is_autocast_enabled(type); }
-void setAutocast(at::DeviceType type, bool isOn) {
+void setAutocast(at::DeviceType type, bool isOn, at::ScalarType to) {
   at::autocast::set_autocast_enabled(type, isOn);
-  if (isOn) at::autocast::set_autocast_dtype(type, at::kBFloat16);
+  if (isOn) at::autocast::set_autocast_dtype(type, to);
 }
 #else
 bool isAutocast(at::DeviceType type) {
   return type == at::kCUDA ? at::autocast::is_enabled() : at::autocast::is_cpu_enabled();
 }
-void setAutocast(at::DeviceType type, bool isOn) {
+void setAutocast(at::DeviceType type, bool isOn, at::ScalarType to) {
   if (type == at::kCUDA) {
     at::autocast::set_enabled(isOn);
-    if (isOn) at::autocast::set_autocast_gpu_dtype(at::kBFloat16);
+    if (isOn) at::autocast::set_autocast_gpu_dtype(to);
   } else {
     at::autocast::set_cpu_enabled(isOn);
-    if (isOn) at::autocast::set_autocast_cpu_dtype(at::kBFloat16);
+    if (isOn) at::autocast::set_autocast_cpu_dtype(to);
   }
 }
 #endif
@@ -84,7 +85,9 @@ std::vector<Gpu> gpus() {
 #ifdef VANTAGE_GPU
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, index) == cudaSuccess)
-      gpu = {properties.name, properties.totalGlobalMem, properties.major >= kBf16Major};
+      gpu = {properties.name, properties.totalGlobalMem, properties.major >= kBf16Major, {}};
+    char bus[16] = {};
+    if (cudaDeviceGetPCIBusId(bus, sizeof(bus), index) == cudaSuccess) gpu.pciBusId = bus;
 #endif
     all.push_back(gpu);
   }
@@ -129,6 +132,19 @@ int64_t gpuBytes() {
   }
 #endif
   return sum;
+}
+
+uint64_t freeBytes(const at::Device& device) {
+#ifdef VANTAGE_GPU
+  if (device.is_cuda()) {
+    // CUDA tells it of the thread's present GPU alone.
+    const c10::cuda::CUDAGuard present(device.index());
+    size_t free = 0, all = 0;
+    if (cudaMemGetInfo(&free, &all) == cudaSuccess) return free;
+  }
+#endif
+  (void)device;
+  return 0;
 }
 
 uint64_t memoryBytes(const at::Device& device) {
@@ -182,14 +198,15 @@ void* currentStream(const at::Device& device) {
   return nullptr;
 }
 
-Autocast::Autocast(bool isOn, const at::Device& device) : isOn_(isOn), type_(device.type()) {
+Autocast::Autocast(Precision precision, const at::Device& device)
+    : isOn_(precision != Precision::fp32), type_(device.type()) {
   if (!isOn_) return;
   namespace cast = at::autocast;
   // Every weight is used once a pass: keeping its cast copy would only hold memory.
   cache_ = cast::is_autocast_cache_enabled();
   cast::set_autocast_cache_enabled(kDisabled);
   before_ = isAutocast(type_);
-  setAutocast(type_, kEnabled);
+  setAutocast(type_, kEnabled, precision == Precision::fp16 ? at::kHalf : at::kBFloat16);
   cast::increment_nesting();
 }
 
@@ -197,7 +214,7 @@ Autocast::~Autocast() {
   if (!isOn_) return;
   namespace cast = at::autocast;
   if (cast::decrement_nesting() == 0) cast::clear_cache();
-  setAutocast(type_, before_);
+  setAutocast(type_, before_, at::kBFloat16);
   cast::set_autocast_cache_enabled(cache_);
 }
 

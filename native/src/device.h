@@ -25,6 +25,8 @@ uint64_t memoryBytes(const at::Device& device);
 /** The maximum of `memoryBytes` since `resetPeakMemory`. */
 uint64_t peakMemoryBytes(const at::Device& device);
 void resetPeakMemory(const at::Device& device);
+/** Bytes that are free on that GPU beside what torch keeps for later tensors; else 0. */
+uint64_t freeBytes(const at::Device& device);
 /** Bytes of GPU memory that tensors of this process hold. */
 int64_t gpuBytes();
 /** Gives unused memory, which allocators would keep, back to the system. */
@@ -34,10 +36,10 @@ void synchronize(const at::Device& device);
 /** The cudaStream_t that torch is using; null on the CPU. */
 void* currentStream(const at::Device& device);
 
-/** bf16 autocast on the device while it lives; no effect where `isOn` is false. */
+/** Autocast to a precision on the device while it lives; no effect for fp32. */
 class Autocast {
  public:
-  Autocast(bool isOn, const at::Device& device);
+  Autocast(Precision precision, const at::Device& device);
   ~Autocast();
   Autocast(const Autocast&) = delete;
 

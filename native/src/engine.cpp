@@ -23,6 +23,8 @@ namespace {
 std::atomic<int64_t> enginesAlive{0};
 /** Masks of an image that a prediction gives. */
 constexpr size_t kMasksMax = 100;
+/** First factor of the loss in fp16: 2^16, as is usual. */
+constexpr double kLossScale = 65536;
 constexpr int kStrideMax = kStrides[2], kSideMax = 8192, kImagesMax = 4096, kThreadsMax = 1024;
 
 [[noreturn]] void refuse(const std::string& why) { throw EngineError("bad_argument", why); }
@@ -132,7 +134,12 @@ EngineCore::EngineCore(const EngineOptions& given)
     : options(checked(given)),
       device(deviceOf(options.device)),
       network(options.graph, device, options.seed) {
-  network.setBf16(options.bf16);
+  network.setPrecision(options.precision);
+  network.setFusedNorm(options.fusedNorm);
+  if (options.precision == Precision::fp16) {
+    if (!device.is_cuda()) refuse("fp16 is for GPUs");
+    if (options.settings.lossScale == 0) options.settings.lossScale = kLossScale;
+  }
   // Batches have few shapes, so cuDNN measures once a shape which algorithm of a convolution is
   // fastest.
   if (device.is_cuda()) at::globalContext().setBenchmarkCuDNN(kEnabled);

@@ -24,6 +24,8 @@ struct Gpu {
   uint64_t memoryBytes = 0;
   /** Its convolutions run in bf16. */
   bool bf16 = false;
+  /** Where it is on the machine's bus, as its driver names it; empty where CUDA does not say. */
+  std::string pciBusId;
 };
 struct Description {
   std::string torch, torchSource;
@@ -46,7 +48,10 @@ struct EngineOptions {
   std::string device = "cpu";
   int64_t seed = 0;
   int threads = 1;
-  bool bf16 = false, training = false;
+  Precision precision = Precision::fp32;
+  /** Batch norm and SiLU as one operation; nothing: where our kernel is there. */
+  std::optional<bool> fusedNorm;
+  bool training = false;
   TrainingSettings settings;
   /** Set to true on any thread, it ends the call under way in the middle of a step. */
   std::shared_ptr<std::atomic<bool>> interrupted;
@@ -138,10 +143,15 @@ struct TrainingPlace {
   int epoch = 0;
   int64_t iteration = 0, iterations = 1;
 };
+struct RenderOptions {
+  int epoch = 0, batch = 0;
+  /** By torch's operations, as on a GPU where our kernel is not built. */
+  bool byTorch = false;
+};
 struct ProbeOptions {
   int batch = 1, imageSize = 640;
   /** Instead of the engine's own precision. */
-  std::optional<bool> bf16;
+  std::optional<Precision> precision;
 };
 struct ProbeResult {
   uint64_t bytes = 0;
@@ -199,7 +209,7 @@ class Engine {
                       const std::function<void(int64_t, int64_t)>& progress);
   std::vector<std::vector<Detection>> predict(const BatchView& batch, double confidence);
   std::vector<MaskedImage> predictMasks(const BatchView& batch, double confidence);
-  RenderedBatch render(int epoch, int batch);
+  RenderedBatch render(const RenderOptions& options);
   ProbeResult probe(const ProbeOptions& options);
 
   MapValues forward(const BatchView& batch, bool training);

@@ -84,15 +84,17 @@ Evaluation Engine::evaluate(const EvaluationOptions& options,
   return evaluation;
 }
 
-RenderedBatch Engine::render(int epoch, int batch) {
+RenderedBatch Engine::render(const RenderOptions& options) {
+  const auto [epoch, batch, byTorch] = options;
   core_->needsTraining();
   const TrainingSettings& settings = core_->options.settings;
   const Split& images = needed(*core_, "train");
   if (epoch < 0 || batch < 0) throw EngineError("bad_argument", "epoch and batch count from 0");
   const auto seed = static_cast<uint64_t>(core_->options.seed);
   const bool hasMasks = core_->options.graph.hasMasks();
-  BatchSource source =
-      trainingBatches(images, settings, {epoch, batch, seed, core_->options.threads, hasMasks});
+  EpochBatches batches{epoch, batch, seed, core_->options.threads, hasMasks};
+  if (byTorch) batches.renderer = Renderer::torch;
+  BatchSource source = trainingBatches(images, settings, batches);
   const auto made = source.next();
   if (!made)
     throw EngineError("bad_argument",
@@ -108,14 +110,9 @@ RenderedBatch Engine::render(int epoch, int batch) {
   rendered.hasMasks = hasMasks;
   if (!hasMasks) return rendered;
   const auto bits = made->labels.masks.to(at::kCPU);
-  for (size_t i = 0; i < made->boxes.size(); i++)
-    for (size_t j = 0; j < made->boxes[i].size(); j++) {
-      const uint8_t* byte =
-          bits[static_cast<int64_t>(i)][static_cast<int64_t>(j)].data_ptr<uint8_t>();
-      const size_t cells = static_cast<size_t>(bits.size(2) * bits.size(3)) * kMaskBits;
-      for (size_t k = 0; k < cells; k++)
-        rendered.masks.push_back(byte[k / kMaskBits] >> (k % kMaskBits) & 1);
-    }
+  const uint8_t* byte = bits.data_ptr<uint8_t>();
+  for (int64_t k = 0; k < bits.numel() * kMaskBits; k++)
+    rendered.masks.push_back(byte[k / kMaskBits] >> (k % kMaskBits) & 1);
   return rendered;
 }
 

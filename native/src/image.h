@@ -102,8 +102,6 @@ void renderCpu(const Rendering& rendering, int threads,
  * cudaGetLastError of the launch.
  */
 int renderCuda(const Rendering& rendering, void* stream);
-/** Bytes of memory that are free on the current GPU. */
-int64_t gpuFreeBytes();
 #endif
 
 }  // namespace vantage

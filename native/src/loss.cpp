@@ -1,11 +1,13 @@
 // Task-aligned assignment and the losses of both branches, over planes [B, A] so that every
 // operation runs over long rows. Only the claims need [objects, anchors] tensors: they are made in
-// chunks of images, and what follows works on the few anchors that were claimed.
+// blocks of objects, and what follows works on the few anchors that were claimed.
 #include "loss.h"
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "blocks.h"
 #include "flags.h"
 #include "mask-loss.h"
 
@@ -16,7 +18,9 @@ constexpr double kIouEps = 1e-7, kDivisionEps = 1e-9, kInsideEps = 1e-9;
 /** Sides below kTinySide pixels count as kTinyGrown pixels in the test of what is inside. */
 constexpr double kTinySide = kStrides[0], kTinyGrown = kStrides[1];
 /** Elements (objects × anchors) that are processed at once: fits a CPU's caches, fills a GPU. */
-constexpr int64_t kChunkCpu = 1 << 18, kChunkGpu = 1 << 23;
+constexpr int64_t kBlockCpu = 1 << 18, kBlockGpu = 1 << 23;
+/** Elements below which the operations of a block cost more than what it computes. */
+constexpr int64_t kFreeCpu = 1 << 14, kFreeGpu = 1 << 21;
 
 /** Predictions with autograd's graph behind them, and the distances [B, 4, A] that boxes come from.
  */
@@ -140,44 +144,63 @@ at::Tensor completeIou(const Corners& predicted, const Corners& truth) {
   return iou - (apart / diagonal + aspect * weight);
 }
 
-Targets assign(const AnchorPredictions& predictions, const at::Tensor& truths,
+Targets assign(const AnchorPredictions& predictions, const Labels& labels,
                AssignerSettings settings) {
   const auto& [boxes, logits, centres] = predictions;
+  const at::Tensor& truths = labels.truths;
   at::NoGradGuard none;
   const int64_t images = boxes.size(0), anchors = boxes.size(2), objects = truths.size(1);
-  const int64_t chunk = (boxes.is_cuda() ? kChunkGpu : kChunkCpu) / (objects * anchors);
+  if (std::accumulate(labels.counts.begin(), labels.counts.end(), int64_t{0}) == 0)
+    return {at::zeros({images, anchors}, boxes.options()),
+            at::zeros({images, anchors}, truths.options().dtype(at::kLong))};
+  const bool isGpu = boxes.is_cuda();
   std::vector<at::Tensor> metrics, ious, claimed;
-  for (int64_t from = 0; from < images;) {
-    const int64_t count = std::min(std::max<int64_t>(chunk, 1), images - from);
-    const auto part = [&](const at::Tensor& all) { return all.narrow(0, from, count); };
-    const Claims claims =
-        claimsOf({part(boxes), part(logits), centres}, part(truths), settings.first);
-    metrics.push_back(claims.metric);
-    ious.push_back(claims.iou);
-    claimed.push_back(claims.anchor);
-    from += count;
+  for (const Block& block : blocksOf(labels.counts, {(isGpu ? kBlockGpu : kBlockCpu) / anchors,
+                                                     (isGpu ? kFreeGpu : kFreeCpu) / anchors})) {
+    const auto part = [&](const at::Tensor& all) {
+      return all.narrow(0, block.image, block.images);
+    };
+    const Claims claims = claimsOf({part(boxes), part(logits), centres},
+                                   part(truths).narrow(1, block.row, block.rows), settings.first);
+    for (int64_t image = 0; image < block.images; ++image) {
+      const int64_t own = labels.counts[block.image + image] - block.row;
+      const auto take = [&](const at::Tensor& all, std::vector<at::Tensor>& into) {
+        into.push_back(all[image].narrow(0, 0, std::min(own, block.rows)));
+      };
+      take(claims.metric, metrics);
+      take(claims.iou, ious);
+      take(claims.anchor, claimed);
+    }
   }
+  // A row an object, image after image: [N, first].
   const auto metric = at::cat(metrics), iou = at::cat(ious), anchor = at::cat(claimed);
-  const auto options = anchor.options();
+  const auto indices = at::arange(images * objects, anchor.options()).view({images, objects});
+  std::vector<at::Tensor> rows;
+  for (int64_t image = 0; image < images; ++image)
+    rows.push_back(indices[image].narrow(0, 0, labels.counts[image]));
+  const auto row = at::cat(rows).unsqueeze(1);
+  const auto object = row.remainder(objects).expand_as(anchor);
+  const auto start = row.div(objects, "floor") * anchors;
   // Claims sorted by anchor, those of one anchor by IoU: the first of each anchor wins. Entries
-  // that are no claims get the anchor index `anchors`, one beyond the last.
-  const auto object = at::arange(objects, options).view({1, objects, 1}).expand_as(anchor);
-  const auto column = at::where(metric.gt(0), anchor, at::full_like(anchor, anchors)).flatten(1);
-  const auto byIou = ordered(iou, object).flatten(1).argsort(1, kDescending);
-  const auto [sorted, byAnchor] = column.gather(1, byIou).sort(kStable, 1, kAscending);
+  // that are no claims get the index of the batch's anchors that is one beyond the last.
+  const int64_t beyond = images * anchors;
+  const auto column =
+      at::where(metric.gt(0), anchor + start, at::full_like(anchor, beyond)).flatten();
+  const auto byIou = ordered(iou, row).flatten().argsort(0, kDescending);
+  const auto [sorted, byAnchor] = column.gather(0, byIou).sort(kStable, 0, kAscending);
   auto isFirst = at::ones_like(sorted, at::kBool);
-  isFirst.slice(1, 1).copy_(sorted.slice(1, 1).ne(sorted.slice(1, 0, -1)));
-  const auto wins = at::zeros_like(isFirst).scatter_(1, byIou.gather(1, byAnchor), isFirst);
+  isFirst.slice(0, 1).copy_(sorted.slice(0, 1).ne(sorted.slice(0, 0, -1)));
+  const auto wins = at::zeros_like(isFirst).scatter_(0, byIou.gather(0, byAnchor), isFirst);
   auto kept = wins.view_as(metric).logical_and_(metric.gt(0));
   // An object's claims are best first, so its best remaining ones are its first.
-  kept = kept.logical_and(kept.cumsum(2).le(settings.last));
+  kept = kept.logical_and(kept.cumsum(1).le(settings.last));
   const auto remaining = metric * kept;
   const auto score =
-      remaining / (remaining.amax(2, kKeepDim) + kDivisionEps) * (iou * kept).amax(2, kKeepDim);
-  const auto columns = at::where(kept, anchor, at::full_like(anchor, anchors)).flatten(1);
+      remaining / (remaining.amax(1, kKeepDim) + kDivisionEps) * (iou * kept).amax(1, kKeepDim);
+  const auto columns = at::where(kept, anchor + start, at::full_like(anchor, beyond)).flatten();
   const auto laid = [&](const at::Tensor& values) {
-    const auto all = at::zeros({images, anchors + 1}, values.options());
-    return all.scatter_(1, columns, values.flatten(1)).narrow(1, 0, anchors);
+    const auto all = at::zeros({beyond + 1}, values.options());
+    return all.scatter_(0, columns, values.flatten()).narrow(0, 0, beyond).view({images, anchors});
   };
   return {laid(score), laid(object.contiguous())};
 }
@@ -188,8 +211,8 @@ BranchLoss branchLoss(const BranchTask& task, const Labels& labels,
   const Predictions predicted = predictionsOf(maps);
   const int64_t images = predicted.boxes.size(0), anchors = predicted.boxes.size(2);
   const Targets targets =
-      assign({predicted.boxes.detach(), predicted.logits.detach(), predicted.centres},
-             labels.truths, task.assigner);
+      assign({predicted.boxes.detach(), predicted.logits.detach(), predicted.centres}, labels,
+             task.assigner);
   const auto sum = labels.sum(targets.score.sum()).clamp_min(1);
   const auto learned =
       labels.truths.gather(1, targets.object.unsqueeze(2).expand({images, anchors, 5}));
@@ -233,8 +256,7 @@ TotalLoss totalLoss(const NetworkMaps& maps, const Labels& labels, double o2mSha
   auto many = loss.o2m.total;
   if (maps.semantic.defined()) {
     loss.semantic = semanticLoss(maps.semantic, labels);
-    many =
-        many + loss.semantic * (settings.semanticGain * static_cast<double>(labels.images()));
+    many = many + loss.semantic * (settings.semanticGain * static_cast<double>(labels.images()));
   }
   loss.total = many * o2mShare + loss.o2o.total * (1 - o2mShare);
   return loss;

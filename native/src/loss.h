@@ -12,6 +12,8 @@
 // - Both maxima of a target are over the object's anchors that are left after conflicts; the
 //   division's eps is 1e-9.
 #pragma once
+#include <vector>
+
 #include <ATen/ATen.h>
 
 #include "group.h"
@@ -24,8 +26,16 @@ namespace vantage {
 struct Labels {
   /** [B, M, 5] = class, x1, y1, x2, y2 in pixels; class −1 is padding; M is at least 1. */
   at::Tensor truths;
-  /** Their masks (mask-loss.h), [B, M, H / 4, W / 32] bytes; undefined for detection. */
+  /**
+   * Masks (mask-loss.h) of all objects, image after image, [N, H / 4, W / 32] bytes; undefined for
+   * detection.
+   */
   at::Tensor masks;
+  /**
+   * Objects of each image, known to the host: of one with a thousand the others cost no more. Their
+   * boxes alone are padded.
+   */
+  std::vector<int64_t> counts;
   /** Processes that have the batch's other images; null where these are all. */
   const Group* group = nullptr;
 
@@ -76,9 +86,8 @@ struct AnchorPredictions {
   at::Tensor centres;
 };
 
-/** Targets of a branch. `truths`: [B, M, 5] = class, x1, y1, x2, y2 in pixels; class −1 is padding.
- */
-Targets assign(const AnchorPredictions& predictions, const at::Tensor& truths,
+/** Targets of a branch by the truths and counts of `labels`. */
+Targets assign(const AnchorPredictions& predictions, const Labels& labels,
                AssignerSettings settings);
 
 /** Centres of an input's anchors in pixels, level by level: [2, A]. */

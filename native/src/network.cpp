@@ -10,6 +10,7 @@
 #include "device.h"
 #include "error.h"
 #include "flags.h"
+#include "fused-norm.h"
 #include "group-norm.h"
 
 namespace vantage {
@@ -179,7 +180,8 @@ int64_t Network::parameters() const {
 
 NetworkMaps Network::forward(const at::Tensor& images, BatchNorm norm) {
   const bool isEvaluation = norm == BatchNorm::evaluation;
-  const Autocast autocast(bf16_ && (device_.is_cuda() || !isEvaluation), device_);
+  const bool isCast = device_.is_cuda() || !isEvaluation;
+  const Autocast autocast(isCast ? precision_ : Precision::fp32, device_);
   const std::vector<bool> needed = neededBy(graph_);
   const size_t count = graph_.nodes.size();
   std::vector<int> readers(count, 0);
@@ -267,6 +269,12 @@ at::Tensor Network::convolve(const Node& node, size_t index, const at::Tensor& i
   if (node.normalized && group_ && norm == BatchNorm::training) {
     const NormTensors tensors{of[1].tensor, of[2].tensor, of[3].tensor, of[4].tensor};
     map = groupNorm(map, tensors, {kNormMomentum, kNormEpsilon}, *group_);
+  } else if (node.normalized && node.silu && norm != BatchNorm::evaluation &&
+             fusedNorm_.value_or(hasFusedNorm(map))) {
+    const bool keeps = norm == BatchNorm::training;
+    const NormTensors tensors{of[1].tensor, of[2].tensor, keeps ? of[3].tensor : at::Tensor(),
+                              keeps ? of[4].tensor : at::Tensor()};
+    return fusedNorm(map, tensors, {kNormMomentum, kNormEpsilon});
   } else if (node.normalized) {
     // Statistics that are given are used in evaluation and updated in training.
     const bool givesStatistics = norm != BatchNorm::batch;
@@ -310,7 +318,7 @@ Network Network::deployed(const std::vector<NamedTensor>& state) const {
     folded.push_back({node.name + ".bias", bias.detach(), TensorKind::buffer});
   }
   Network network(graph, device_, std::move(folded));
-  network.setBf16(bf16_);
+  network.setPrecision(precision_);
   network.setStop(stop_);
   return network;
 }

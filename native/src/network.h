@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "error.h"
 #include "graph.h"
 #include "group.h"
+#include "settings.h"
 
 namespace vantage {
 
@@ -79,11 +81,14 @@ class Network {
   at::Device device() const { return device_; }
   int64_t parameters() const;
   /**
-   * Convolutions and products in bf16: on a GPU always, on a CPU in training alone. Maps are fp32
-   * all the same.
+   * What convolutions and products are computed in: on a GPU always, on a CPU in training alone.
+   * Maps are fp32 all the same.
    */
-  void setBf16(bool isOn) { bf16_ = isOn; }
-  bool isBf16() const { return bf16_; }
+  void setPrecision(Precision precision) { precision_ = precision; }
+  Precision precision() const { return precision_; }
+  /** Whether training makes batch norm and SiLU one operation; nothing: where our kernel is there.
+   */
+  void setFusedNorm(std::optional<bool> isOn) { fusedNorm_ = isOn; }
   /**
    * `stop` is read before every node, forward and backward: while it is true, both fail with
    * `Interruption`. A step takes seconds on a CPU, a node some hundredths of a step.
@@ -104,7 +109,8 @@ class Network {
 
   Graph graph_;
   at::Device device_;
-  bool bf16_ = false;
+  Precision precision_ = Precision::fp32;
+  std::optional<bool> fusedNorm_;
   std::shared_ptr<const std::atomic<bool>> stop_;
   const Group* group_ = nullptr;
   std::vector<NamedTensor> state_;

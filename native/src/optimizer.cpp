@@ -14,6 +14,8 @@ constexpr double kBeta2 = 0.999, kAdamEps = 1e-8, kNormEps = 1e-6;
 constexpr double kMuonShare = 0.2, kClassRate = 3, kFrobeniusEps = 1e-7;
 constexpr double kSchulz[3] = {3.4445, -4.7750, 2.0315};
 constexpr int kSchulzSteps = 5;
+/** Steps after which the loss's factor doubles, and the largest that it then has. */
+constexpr double kScaleSteps = 2000, kScaleMax = 1 << 24;
 /** Values that a CPU steps at once: what it reads and writes then stays in its caches. */
 constexpr int64_t kChunkCpu = 1 << 16;
 
@@ -44,6 +46,30 @@ Optimizer::Optimizer(const PackedState& packed, const TrainingSettings& settings
   made_ = at::zeros({}, values.options().dtype(at::kDouble));
   skipped_ = at::zeros_like(made_);
   isMade_ = at::ones({}, values.options());
+  if (settings.lossScale > 0) scale_ = LossScale(settings.lossScale, values.options());
+}
+
+LossScale::LossScale(double first, const at::TensorOptions& options)
+    : factor_(at::full({}, first, options)), steady_(at::zeros({}, options)) {}
+
+void LossScale::update(const at::Tensor& isMade) {
+  if (!factor_.defined()) return;
+  steady_.add_(1).mul_(isMade);
+  const auto doubles = steady_.ge(kScaleSteps);
+  const auto grown =
+      at::where(doubles, at::maximum((factor_ * 2).clamp_max_(kScaleMax), factor_), factor_);
+  factor_.copy_(at::where(isMade.gt(0), grown, factor_ / 2));
+  steady_.masked_fill_(doubles, 0);
+}
+
+std::vector<NamedTensor> LossScale::state() const {
+  if (!factor_.defined()) return {};
+  return {{"scale", factor_, TensorKind::buffer}, {"steady", steady_, TensorKind::buffer}};
+}
+
+// A copy: an update of the factor is none of what was scaled before.
+at::Tensor Optimizer::lossScale() const {
+  return scale_.factor().defined() ? scale_.factor().clone() : at::Tensor();
 }
 
 void Optimizer::gather() { packed_.takeGradients(gradients_); }
@@ -56,6 +82,7 @@ void Optimizer::step(const Rates& rates) {
   at::NoGradGuard none;
   const bool musgd = settings_.optimizer == TrainingSettings::Optimizer::musgd;
   const bool adamw = settings_.optimizer == TrainingSettings::Optimizer::adamw;
+  if (scale_.factor().defined()) gradients_.div_(scale_.factor());
   // torch's `norm` sums sequentially on the CPU and is wrong in the fourth digit.
   const auto norm = gradients_.square().sum().sqrt_();
   const auto finite = norm.isfinite();
@@ -84,6 +111,7 @@ void Optimizer::step(const Rates& rates) {
       else sgd(chunk, chunk.of(clipped), muonUpdate.narrow(0, from, length));
     }
   }
+  scale_.update(isMade_);
   forget();
 }
 
@@ -138,6 +166,7 @@ std::vector<NamedTensor> Optimizer::state() const {
   add("muon", muon_);
   all.push_back({"made", made_, TensorKind::buffer});
   all.push_back({"skipped", skipped_, TensorKind::buffer});
+  for (const NamedTensor& named : scale_.state()) all.push_back(named);
   return all;
 }
 

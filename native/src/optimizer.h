@@ -21,6 +21,25 @@
 
 namespace vantage {
 
+/**
+ * Factor of the loss, so that small gradients do not vanish in fp16. It halves where they overflow,
+ * and doubles after 2,000 steps without that. It stays on the device.
+ */
+class LossScale {
+ public:
+  LossScale() = default;
+  LossScale(double first, const at::TensorOptions& options);
+  /** Undefined where the loss has none. */
+  at::Tensor factor() const { return factor_; }
+  /** After a step: `isMade` is 1 or, where a gradient was not finite, 0. */
+  void update(const at::Tensor& isMade);
+  std::vector<NamedTensor> state() const;
+
+ private:
+  /** The factor; steps since it changed. */
+  at::Tensor factor_, steady_;
+};
+
 class Optimizer {
  public:
   Optimizer(const PackedState& packed, const TrainingSettings& settings);
@@ -34,7 +53,9 @@ class Optimizer {
   void step(const Rates& rates);
   void forget();
 
-  /** Gradients gathered so far; long as the packed values. */
+  /** What the loss of every backward pass has to be multiplied by; undefined for nothing. */
+  at::Tensor lossScale() const;
+  /** Gradients gathered so far, of the scaled loss; long as the packed values. */
   const at::Tensor& gradients() const { return gradients_; }
   /** Steps skipped so far, as gradients were not finite; waits for the device. */
   int64_t skipped() const;
@@ -59,6 +80,7 @@ class Optimizer {
   const PackedState& packed_;
   TrainingSettings settings_;
   double decay_;
+  LossScale scale_;
   at::Tensor gradients_, first_, second_, muon_;
   /** Scalars on the device: steps made, steps skipped, and 1 or 0 as the present one is made. */
   at::Tensor made_, skipped_, isMade_;

@@ -8,6 +8,9 @@
 
 namespace vantage {
 
+/** What convolutions and products of training are computed in. */
+enum class Precision { fp32, bf16, fp16 };
+
 struct Augmentation {
   double mosaic = 0, mixup = 0, flipLeftRight = 0, flipUpDown = 0;
   double scale = 0, translate = 0, rotate = 0, shear = 0;
@@ -25,6 +28,8 @@ struct TrainingSettings {
   double emaDecay = 0.9999, emaUpdates = 2000;
   int freeze = 0;
   double multiScale = 0;
+  /** First factor of the loss; 0: it has none. */
+  double lossScale = 0;
   double boxGain = 7.5, clsGain = 0.5, dflGain = 1.5, maskGain = 7.5, semanticGain = 7.5;
   Augmentation augmentation;
 };

@@ -27,20 +27,20 @@ constexpr int kProbeObjects = 32;
 
 [[noreturn]] void refuse(const std::string& why) { throw EngineError("bad_argument", why); }
 
-/** The bits of the caller's masks, [B, M, h, w / 8] on the CPU; `byImage` are its boxes. */
-at::Tensor masksOf(const BatchView& batch, const std::vector<std::vector<const float*>>& byImage,
-                   int64_t objectsMax) {
+/** The bits of the caller's masks, [N, h, w / 8] on the CPU; `byImage` are its boxes. */
+at::Tensor masksOf(const BatchView& batch, const std::vector<std::vector<const float*>>& byImage) {
   const int64_t rows = batch.height / kMaskStride;
   const int64_t bytes = batch.width / (kMaskStride * kMaskBits);
-  const auto masks = at::zeros({batch.count, objectsMax, rows, bytes}, at::kByte);
+  const auto masks = at::zeros({static_cast<int64_t>(batch.boxCount), rows, bytes}, at::kByte);
   if (!batch.masks) return masks;
-  for (size_t i = 0; i < byImage.size(); ++i)
-    for (size_t j = 0; j < byImage[i].size(); ++j) {
-      const int64_t box = (byImage[i][j] - batch.boxes) / kBoxNumbers;
+  uint8_t* bits = masks.data_ptr<uint8_t>();
+  for (const auto& image : byImage)
+    for (const float* row : image) {
+      const int64_t box = (row - batch.boxes) / kBoxNumbers;
       const uint8_t* cell = batch.masks + box * rows * bytes * kMaskBits;
-      uint8_t* bits = masks[static_cast<int64_t>(i)][static_cast<int64_t>(j)].data_ptr<uint8_t>();
       for (int64_t k = 0; k < rows * bytes * kMaskBits; ++k)
         if (cell[k]) bits[k / kMaskBits] |= static_cast<uint8_t>(1 << k % kMaskBits);
+      bits += rows * bytes;
     }
   return masks;
 }
@@ -69,9 +69,9 @@ Labels labelsOf(const BatchView& batch, const Network& network) {
     for (size_t i = 0; i < image.size(); ++i) std::copy_n(image[i] + 1, 5, row + i * 5);
     row += objectsMax * 5;
   }
-  Labels labels{truths.to(network.device()), {}};
-  if (graph.hasMasks())
-    labels.masks = masksOf(batch, byImage, static_cast<int64_t>(objectsMax)).to(network.device());
+  Labels labels{truths.to(network.device()), {}, {}};
+  for (const auto& image : byImage) labels.counts.push_back(static_cast<int64_t>(image.size()));
+  if (graph.hasMasks()) labels.masks = masksOf(batch, byImage).to(network.device());
   return labels;
 }
 
@@ -80,6 +80,8 @@ struct LearnOptions {
   double o2mShare = 0.5;
   /** `training`, or `batch` where the network is to stay as it is. */
   BatchNorm norm = BatchNorm::batch;
+  /** Factor of the loss and so of all gradients; undefined for none. */
+  at::Tensor scale;
   /** Marks forward and backward; may be null. */
   Stopwatch* stopwatch = nullptr;
 };
@@ -96,12 +98,13 @@ at::Tensor learn(EngineCore& core, const at::Tensor& images, const Labels& label
   const TotalLoss loss = totalLoss(maps, labels, options.o2mShare, core.options.settings);
   core.network.checkStop();
   if (options.stopwatch) options.stopwatch->mark(Stopwatch::forward);
+  const auto learned = options.scale.defined() ? loss.total * options.scale : loss.total;
   if (labels.group) {
     core.buckets->begin();
-    (loss.total * labels.group->part.weight).backward();
+    (learned * labels.group->part.weight).backward();
     core.buckets->finish();
   } else {
-    loss.total.backward();
+    learned.backward();
   }
   if (options.stopwatch) options.stopwatch->mark(Stopwatch::backward);
   const auto total = loss.total.detach() / static_cast<double>(labels.images());
@@ -165,7 +168,7 @@ class Epoch {
     stopwatch_.mark(Stopwatch::data);
     GuardedPass pass(core_);
     const LearnOptions options{o2mShareAt(epoch_, settings.epochs), BatchNorm::training,
-                               &stopwatch_};
+                               training_.optimizer.lossScale(), &stopwatch_};
     Labels labels = batch.labels;
     labels.group = core_.group.get();
     if (core_.group) core_.group->part = {batch.whole, batch.isStandIn ? 0.0 : 1.0};
@@ -267,8 +270,14 @@ Assignment assignTargets(const AssignmentInput& input) {
   const AnchorPredictions predictions{
       view(input.boxes, {input.images, 4, input.anchors}),
       view(input.logits, {input.images, input.classes, input.anchors}), centres};
-  const auto targets = assign(predictions, view(input.truths, {input.images, input.objects, 5}),
-                              input.oneToOne ? kOneAnchor : kManyAnchors);
+  Labels labels{view(input.truths, {input.images, input.objects, 5}), {}, {}};
+  for (int image = 0; image < input.images; ++image) {
+    int64_t count = input.objects;
+    const float* rows = input.truths + image * input.objects * 5;
+    while (count > 0 && rows[(count - 1) * 5] < 0) --count;
+    labels.counts.push_back(count);
+  }
+  const auto targets = assign(predictions, labels, input.oneToOne ? kOneAnchor : kManyAnchors);
   return {valuesOf(targets.score).values, valuesOf(targets.object).values};
 }
 
@@ -283,10 +292,9 @@ EpochResult Engine::trainEpoch(int epoch, int from,
   GroupEpoch group(core);
   Epoch current(core, epoch, from, batches);
   const auto seed = static_cast<uint64_t>(core.options.seed);
-  BatchSource source =
-      trainingBatches(*core.train, core.options.settings,
-                      {epoch, from, seed, core.options.threads, core.options.graph.hasMasks(),
-                       group.share()});
+  BatchSource source = trainingBatches(
+      *core.train, core.options.settings,
+      {epoch, from, seed, core.options.threads, core.options.graph.hasMasks(), group.share()});
   const auto isStopped = [&] { return !core.group && core.isInterrupted(); };
   try {
     while (!current.isDone()) {
@@ -319,13 +327,17 @@ LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
   const Labels labels = labelsOf(batch, core.network);
   const TrainingSettings& settings = core.options.settings;
   GuardedPass pass(core);
-  const LearnOptions options{o2mShareAt(epoch, settings.epochs), BatchNorm::training};
+  const LearnOptions options{o2mShareAt(epoch, settings.epochs), BatchNorm::training,
+                             training.optimizer.lossScale()};
   const auto items = learn(core, images, labels, options);
   pass.keep();
   training.optimizer.forget();
   training.gathered = 0;
   // The optimizer takes the gradients away; `tensor` shows them as they were before clipping.
-  const auto shown = training.packed.gradients();
+  auto shown = training.packed.gradients();
+  if (options.scale.defined())
+    for (at::Tensor& gradient : shown)
+      if (gradient.defined()) gradient = gradient / options.scale;
   training.optimizer.gather();
   training.optimizer.step(ratesAt(settings, epoch, iteration, batchesOf(core)));
   training.ema.update();
@@ -334,7 +346,7 @@ LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
 }
 
 ProbeResult Engine::probe(const ProbeOptions& asked) {
-  const auto [batch, imageSize, bf16] = asked;
+  const auto [batch, imageSize, precision] = asked;
   EngineCore& core = *core_;
   core.needsTraining();
   BatchView shape;
@@ -343,25 +355,27 @@ ProbeResult Engine::probe(const ProbeOptions& asked) {
   core.checkShape(shape);
   struct Guard {
     Network& network;
-    bool bf16;
+    Precision precision;
     ~Guard() {
       clearGradients(network);
-      network.setBf16(bf16);
+      network.setPrecision(precision);
     }
-  } guard{core.network, core.network.isBf16()};
+  } guard{core.network, core.network.precision()};
   clearGradients(core.network);
-  if (bf16) core.network.setBf16(*bf16);
+  if (precision) core.network.setPrecision(*precision);
   const auto options = at::TensorOptions(core.device).dtype(at::kFloat);
   const double side = imageSize / 2.0;
   const auto corner = at::rand({batch, kProbeObjects, 2}, options).mul_(side);
   const auto size = at::rand({batch, kProbeObjects, 2}, options).mul_(side);
   const auto cls = at::zeros({batch, kProbeObjects, 1}, options);
-  Labels labels{at::cat({cls, corner, corner + size}, 2), {}};
+  Labels labels{at::cat({cls, corner, corner + size}, 2),
+                {},
+                std::vector<int64_t>(static_cast<size_t>(batch), kProbeObjects)};
   // Masks of the whole image: as much as any mask costs.
   if (core.network.graph().hasMasks())
     labels.masks = at::full(
-        {batch, kProbeObjects, imageSize / kMaskStride, imageSize / (kMaskStride * kMaskBits)}, 255,
-        options.dtype(at::kByte));
+        {batch * kProbeObjects, imageSize / kMaskStride, imageSize / (kMaskStride * kMaskBits)},
+        255, options.dtype(at::kByte));
   const auto once = [&] {
     const auto images = at::rand({batch, 3, imageSize, imageSize}, options);
     synchronize(core.device);

@@ -69,6 +69,26 @@ const run = (augmentation: Partial<Augmentation>, training: Partial<TrainingOpti
   );
 
 describe.skipIf(!native)("pasted objects", () => {
+  it("are rendered by torch's operations as by the CPU, in batches of any size", async () => {
+    const augmentation = { ...PASTED, mosaic: 0.5, mixup: 0.3, hue: 0.1, saturation: 0.4 };
+    const setup = { sources, augmentation, training: { batch: 3, multiScale: 0.5 }, options };
+    await withImages(setup, async (engine) => {
+      const sizes = new Set<number>();
+      for (const place of [0, 1, 2, 3].map((epoch) => ({ epoch, batch: epoch % 2 }))) {
+        const wanted = await engine.render(place);
+        const found = await engine.render({ ...place, byTorch: true });
+        sizes.add(wanted.height);
+        expect([found.height, found.boxes]).toEqual([wanted.height, wanted.boxes]);
+        const furthest = wanted.images.reduce(
+          (max, value, at) => Math.max(max, Math.abs(value - (found.images[at] ?? 9))),
+          0,
+        );
+        expect(furthest).toBeLessThan(1e-5);
+      }
+      expect(sizes.size).toBeGreaterThan(1);
+    });
+  });
+
   it("lie over the image's own, whose boxes and masks are what is left of them", async () => {
     const all = await run(PASTED);
     let [pairs, cut, cells, hollow, gone] = [0, 0, 0, 0, 0];

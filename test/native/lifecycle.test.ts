@@ -78,7 +78,7 @@ describe.skipIf(!native)("an engine", () => {
       [{ device: "tpu" }, /^device is cpu or cuda/],
       [{ threads: 0 }, /^threads is out of its range/],
       [{ seed: -1 }, /^seed is out of its range/],
-      [{ precision: "fp16" }, /^precision is fp32 or bf16/],
+      [{ precision: "fp8" }, /^precision is fp32, bf16 or fp16/],
       [{ graph: undefined }, /^graph must be an object/],
       [{ training: { optimizer: "lion" } }, /^training\.optimizer is adamw, sgd or musgd/],
     ];

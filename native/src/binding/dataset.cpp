@@ -75,10 +75,12 @@ Napi::Value EngineObject::setDataset(Info info) {
 
 Napi::Value EngineObject::render(Info info) {
   return promised(info, [&] {
-    const Fields options(info[0], "options");
-    const int epoch = options.integer("epoch", 0, kEpochsMax);
-    const int batch = options.integer("batch", 0, kBatchesMax);
-    const auto work = [this, epoch, batch](Reporter&) { return engine().render(epoch, batch); };
+    const Fields from(info[0], "options");
+    RenderOptions options;
+    options.epoch = from.integer("epoch", 0, kEpochsMax);
+    options.batch = from.integer("batch", 0, kBatchesMax);
+    options.byTorch = from.has("byTorch") && from.flag("byTorch");
+    const auto work = [this, options](Reporter&) { return engine().render(options); };
     return call(info.Env(), {}, work,
                 [](Napi::Env env, const RenderedBatch& rendered) { return toJs(env, rendered); });
   });

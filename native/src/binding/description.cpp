@@ -14,6 +14,7 @@ Napi::Value toJs(Napi::Env env, const Description& description) {
     Napi::Object entry = Napi::Object::New(env);
     entry["name"] = gpu.name;
     entry["memoryBytes"] = static_cast<double>(gpu.memoryBytes);
+    if (!gpu.pciBusId.empty()) entry["pciBusId"] = gpu.pciBusId;
     return entry;
   });
   object["bf16"] = description.bf16;

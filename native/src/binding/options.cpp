@@ -5,6 +5,8 @@ namespace {
 
 /** Sizes of batches differ from the nominal one by this share at most. */
 constexpr double kMultiScaleMax = 0.9;
+/** The largest power of two in fp32. */
+constexpr double kLossScaleMax = 0x1p127;
 
 Augmentation readAugmentation(const Fields& from) {
   Augmentation augmentation;
@@ -60,6 +62,7 @@ TrainingSettings readTraining(const Fields& from) {
   settings.emaUpdates = positive("emaUpdates");
   if (from.has("freeze")) settings.freeze = from.integer("freeze", 0, kHeadLayer);
   if (from.has("multiScale")) settings.multiScale = from.number("multiScale", 0, kMultiScaleMax);
+  if (from.has("lossScale")) settings.lossScale = from.number("lossScale", 0, kLossScaleMax);
   const Fields gains = from.object("gains");
   settings.boxGain = gains.number("box", 0, 1e6);
   settings.clsGain = gains.number("cls", 0, 1e6);
@@ -72,12 +75,13 @@ TrainingSettings readTraining(const Fields& from) {
 
 }  // namespace
 
-std::optional<bool> readBf16(const Fields& from) {
+std::optional<Precision> readPrecision(const Fields& from) {
   if (!from.has("precision")) return std::nullopt;
   const std::string precision = from.text("precision");
-  if (precision != "fp32" && precision != "bf16")
-    refuseArgument(from.pathOf("precision"), "is fp32 or bf16");
-  return precision == "bf16";
+  if (precision == "fp32") return Precision::fp32;
+  if (precision == "bf16") return Precision::bf16;
+  if (precision == "fp16") return Precision::fp16;
+  refuseArgument(from.pathOf("precision"), "is fp32, bf16 or fp16");
 }
 
 EngineOptions readOptions(const Napi::Value& value) {
@@ -89,7 +93,8 @@ EngineOptions readOptions(const Napi::Value& value) {
     refuseArgument("device", "is cpu or cuda");
   options.seed = static_cast<int64_t>(from.number("seed", 0, kSafeIntegerMax));
   options.threads = from.integer("threads", 1, 1024);
-  options.bf16 = readBf16(from).value_or(options.bf16);
+  options.precision = readPrecision(from).value_or(options.precision);
+  if (from.has("fusedNorm")) options.fusedNorm = from.flag("fusedNorm");
   options.training = from.has("training");
   if (options.training) options.settings = readTraining(from.object("training"));
   return options;

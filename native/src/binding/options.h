@@ -9,8 +9,8 @@
 namespace vantage {
 
 EngineOptions readOptions(const Napi::Value& value);
-/** Whether the field `precision` asks for bf16; nothing where it is absent. */
-std::optional<bool> readBf16(const Fields& from);
+/** The field `precision`; nothing where it is absent. */
+std::optional<Precision> readPrecision(const Fields& from);
 /** The graph of shared/detector.ts; graph.cpp. Its nodes are checked one by one, not together. */
 Graph readGraph(const Fields& from);
 

@@ -114,7 +114,7 @@ Napi::Value EngineObject::probe(Info info) {
   return promised(info, [&] {
     const Fields from(info[0], "options");
     const ProbeOptions options{from.integer("batch", 1, kImagesMax), from.imageSize("imageSize"),
-                               readBf16(from)};
+                               readPrecision(from)};
     const auto work = [this, options](Reporter&) { return engine().probe(options); };
     return call(info.Env(), {}, work, [](Napi::Env env, const ProbeResult& result) {
       Napi::Object answer = Napi::Object::New(env);

@@ -40,9 +40,4 @@ int renderCuda(const Rendering& rendering, void* stream) {
   return cudaGetLastError();
 }
 
-int64_t gpuFreeBytes() {
-  size_t free = 0, all = 0;
-  return cudaMemGetInfo(&free, &all) == cudaSuccess ? static_cast<int64_t>(free) : 0;
-}
-
 }  // namespace vantage

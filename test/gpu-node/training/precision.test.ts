@@ -129,9 +129,9 @@ describe("the measurement", () => {
 });
 
 /** The engine on a CPU where bf16 is as many times as fast; says which engines were made. */
-function measuring(ratio: number): { engine: Native; made: (Precision | undefined)[] } {
+function measuring(ratio: number): { engine: Native; made: EngineOptions["precision"][] } {
   const { Engine: Plain, describe: found, ...rest } = native as Native;
-  const made: (Precision | undefined)[] = [];
+  const made: EngineOptions["precision"][] = [];
   class SteadyEngine extends Plain {
     constructor(options: EngineOptions) {
       super(options);

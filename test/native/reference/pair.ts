@@ -26,12 +26,12 @@ export interface EnginePair {
 
 /** Calls with an engine that has loaded seeded weights; frees it whatever happens. */
 export async function withPair<Result>(
-  options: Pick<EngineOptions, "graph" | "seed" | "training" | "precision"> & {
+  options: Pick<EngineOptions, "graph" | "seed" | "training" | "precision" | "fusedNorm"> & {
     weights?: Weights;
   },
   work: (twin: EnginePair) => Promise<Result>,
 ): Promise<Result> {
-  const { graph, seed, training, precision } = options;
+  const { graph, seed, training, precision, fusedNorm } = options;
   const weights = options.weights ?? randomWeights(graph, seed);
   const folder = mkdtempSync(join(tmpdir(), "vantage-golden-"));
   const settings = {
@@ -41,6 +41,7 @@ export async function withPair<Result>(
     threads: 1,
     ...(training && { training }),
     ...(precision && { precision }),
+    ...(fusedNorm && { fusedNorm }),
   } as const;
   const engine = new native.Engine(settings);
   try {
