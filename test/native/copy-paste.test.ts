@@ -74,9 +74,9 @@ describe.skipIf(!native)("pasted objects", () => {
     const setup = { sources, augmentation, training: { batch: 3, multiScale: 0.5 }, options };
     await withImages(setup, async (engine) => {
       const sizes = new Set<number>();
-      for (const place of [0, 1, 2, 3].map((epoch) => ({ epoch, batch: epoch % 2 }))) {
-        const wanted = await engine.render(place);
-        const found = await engine.render({ ...place, byTorch: true });
+      for (const position of [0, 1, 2, 3].map((epoch) => ({ epoch, batch: epoch % 2 }))) {
+        const wanted = await engine.render(position);
+        const found = await engine.render({ ...position, byTorch: true });
         sizes.add(wanted.height);
         expect([found.height, found.boxes]).toEqual([wanted.height, wanted.boxes]);
         const furthest = wanted.images.reduce(
