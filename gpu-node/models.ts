@@ -13,7 +13,12 @@ import { BundleBroken, BundleMissing } from "./segmenters/failures.ts";
 import { installBundle, verifySegmenter } from "./segmenters/install.ts";
 import { describeBundle } from "./segmenters/manifest-draft.ts";
 import { listBundles, listSegmenters } from "./segmenters/registry.ts";
-import { removeBundle, type WeightsOptions } from "./segmenters/weights.ts";
+import {
+  checkedWeights,
+  checkWeights,
+  removeBundle,
+  type WeightsOptions,
+} from "./segmenters/weights.ts";
 import { PretrainingRefusal } from "./training/pretraining.ts";
 import { pretrainHere } from "./training/pretraining-command.ts";
 
@@ -168,11 +173,18 @@ async function verify(
   settings: Parameters<typeof verifySegmenter>[1],
   say: Terminal["say"],
 ): Promise<number> {
-  const { bundles, broken } = await listBundles(settings.modelsDir);
-  const all = [BUILTIN, ...bundles.map(({ manifest }) => manifest.name)];
+  const { bundles, weights, broken } = await listBundles(settings.modelsDir);
+  const all = [BUILTIN, ...[...bundles, ...weights].map(({ manifest }) => manifest.name)];
   let code = 0;
   for (const name of names.length > 0 ? names : all) {
     try {
+      const set = weights.find(({ manifest }) => manifest.name === name);
+      if (set) {
+        await checkedWeights(set);
+        await checkWeights(set.folder, set.manifest);
+        say(`${name} is whole: weights of ${set.manifest.variant}`);
+        continue;
+      }
       const { device, openSeconds, lookSeconds } = await verifySegmenter(name, settings);
       say(
         `${name} works on ${device}: opened in ${openSeconds.toFixed(2)} s, looked in ` +

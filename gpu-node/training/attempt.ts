@@ -110,7 +110,7 @@ async function readDataset(payload: Payload, context: MediaContext, report: Repo
       videos: payload.videos,
       imageSize,
       masks: task === "segmentation",
-      outlines: task === "segmentation" || augmentation.copyPaste !== 0,
+      outlines: augmentation.copyPaste !== 0,
       onProgress: (done, total) => {
         const now = Math.floor((10 * done) / total);
         if (now > tenths && now < 10 && total > 200)

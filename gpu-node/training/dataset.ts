@@ -163,7 +163,10 @@ export interface PrepareOptions {
   sha256: string;
   /** Masks are learned too: a box with a mask is taken for the mask's own. */
   masks?: boolean;
-  /** Outlines are taken along where annotations have them: for pasting, and always for masks. */
+  /**
+   * Outlines are taken along where annotations have them: those that are trained on, for pasting.
+   * What is validated on has them for masks alone, since its boxes are then those of its outlines.
+   */
   outlines?: boolean;
   videos: readonly ObjectSource[];
   imageSize: number;
@@ -176,7 +179,7 @@ export async function prepareDataset(
   options: PrepareOptions,
   context: PixelContext,
 ): Promise<TrainingData> {
-  const { manifest, sha256, imageSize, masks = false, outlines = masks } = options;
+  const { manifest, sha256, imageSize, masks = false, outlines = false } = options;
   const unfit = whyUnfit(manifest) ?? (masks ? whyUnmasked(manifest) : null);
   if (unfit) throw new TaskFailure("bad_dataset", unfit);
   const wanted = { train: wantedOf(manifest, "train"), val: wantedOf(manifest, "val") };
@@ -197,7 +200,7 @@ export async function prepareDataset(
     const path = join(folder, `${names[index]}.rgb`);
     const work = { imageSize, sources, onReady: (count: number) => progress.add(count) };
     const made = await pixelsAt(path, wanted[split], work, context);
-    const data = entriesOf(wanted[split], made, outlines);
+    const data = entriesOf(wanted[split], made, masks || (outlines && split === "train"));
     splits[split] = { path, images: data.images };
     left += data.left;
   }

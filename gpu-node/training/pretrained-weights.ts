@@ -142,7 +142,13 @@ function byOrder(weights: readonly Weights[], order: readonly Slot[]): Weights[]
   return weights.map((one, at) => ({ ...one, name: (order[at] as Slot).name }));
 }
 
-/** Adds what files for inference lack: norms, and the head that is for training only. */
+/** A tensor's name in the other head; null of what is in none. */
+const twinOf = (name: string): string | null => {
+  if (name.includes(".o2m.")) return name.replace(".o2m.", ".o2o.");
+  return name.includes(".o2o.") ? name.replace(".o2o.", ".o2m.") : null;
+};
+
+/** Adds what files for inference lack: norms, and the head that they are not served by. */
 function completed(
   weights: readonly Weights[],
   graph: DetectorGraph,
@@ -171,8 +177,8 @@ function completed(
   }
   let copied = 0;
   for (const { name } of stateTensors(graph)) {
-    const twin = tensors.get(name.replace(".o2m.", ".o2o."));
-    if (!name.includes(".o2m.") || tensors.has(name) || !twin) continue;
+    const twin = tensors.get(twinOf(name) ?? "");
+    if (tensors.has(name) || !twin) continue;
     tensors.set(name, twin);
     copied += 1;
   }

@@ -10,10 +10,11 @@ import { dirname, join } from "node:path";
 import type { Engine, FeatureBatch, TrainingOptions } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";
 import { featureGraph, LEVEL_STRIDES, type Variant } from "../../shared/detector.ts";
-import { headerBytes, parseHeader } from "../../shared/safetensors.ts";
+import { headerBytes, parseHeader, SafetensorsError } from "../../shared/safetensors.ts";
 import { floatsOf, readTensors, writeTensors } from "../export/weights-file.ts";
 import { SOURCES } from "../segmenters/embedded-files.ts";
 import { PRETRAINED_FORMAT } from "../segmenters/weights.ts";
+import { engineCode } from "./engine-failure.ts";
 import {
   FEATURES,
   type FeatureScale,
@@ -85,7 +86,7 @@ export async function pretrain(options: PretrainingOptions): Promise<void> {
   try {
     await engine.ready;
     const checkpoint = join(workDir, "checkpoint.safetensors");
-    const from = await goOn(engine, checkpoint, metadata);
+    const from = await goOn(engine, checkpoint, { metadata, say });
     if (from > 0) say(`Going on after epoch ${from} of ${epochs}.`);
     const course = { engine, training, prepared, scale, checkpoint, metadata };
     await trainFrom(from, course, options);
@@ -173,12 +174,22 @@ const metadataOf = (
 });
 
 /** Epochs that are done, by a checkpoint of the same training; the engine then stands there. */
-async function goOn(engine: Engine, checkpoint: string, metadata: Metadata): Promise<number> {
-  const { done, ...made } = (await metadataIn(checkpoint)) ?? {};
-  const isSame = Object.entries(metadata).every(([name, value]) => made[name] === value);
-  if (!done || !isSame) return 0;
-  await engine.restore(checkpoint);
-  return Number(done);
+async function goOn(
+  engine: Engine,
+  checkpoint: string,
+  { metadata, say }: { metadata: Metadata; say: (line: string) => void },
+): Promise<number> {
+  try {
+    const { done, ...made } = (await metadataIn(checkpoint)) ?? {};
+    const isSame = Object.entries(metadata).every(([name, value]) => made[name] === value);
+    if (!done || !isSame) return 0;
+    await engine.restore(checkpoint);
+    return Number(done);
+  } catch (thrown) {
+    if (!(thrown instanceof SafetensorsError) && engineCode(thrown) !== "bad_weights") throw thrown;
+    say(`The checkpoint is not used: ${(thrown as Error).message}. Beginning anew.`);
+    return 0;
+  }
 }
 
 async function metadataIn(path: string): Promise<Metadata | null> {

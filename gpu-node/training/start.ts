@@ -11,7 +11,7 @@ import type { TaskPayload } from "../../shared/tasks.ts";
 import type { ResolvedSettings } from "../../shared/training.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { MediaContext } from "../media/footage.ts";
-import { WeightsMissing } from "../segmenters/failures.ts";
+import { BundleBroken, WeightsMissing } from "../segmenters/failures.ts";
 import { checkedWeights, findWeights } from "../segmenters/weights.ts";
 import { unpack } from "./checkpoint-archive.ts";
 import {
@@ -287,7 +287,13 @@ async function firstWeights({ payload, context, graph, report }: StartParts, eng
   }
   const installed = await installedWeights(payload, context.machine);
   if (installed) {
-    const path = await checkedWeights(installed);
+    const path = await checkedWeights(installed).catch((cause: unknown) => {
+      if (!(cause instanceof BundleBroken)) throw cause;
+      const { name } = installed.manifest;
+      const detail = `the weights ${name} are damaged on this node: install them again`;
+      // Another node's may be whole.
+      throw new TaskFailure("bad_weights", detail, { retryable: true, cause });
+    });
     const file = { path, format: "safetensors", temporary: context.cache.temporary() } as const;
     const { report: matched, lines } = await loadPretrained(engine, graph, file);
     const { title, licence, source } = installed.manifest;

@@ -52,12 +52,16 @@ double Engine::distill(const FeatureView& batch, const TrainingPlace& place) {
   const NetworkMaps maps = core.network.forward(images, BatchNorm::training);
   core.network.checkStop();
   const at::Tensor loss = featureLoss(maps.o2m.cls, targets);
-  loss.backward();
+  const at::Tensor scale = training.optimizer.lossScale();
+  (scale.defined() ? loss * scale : loss).backward();
   pass.keep();
   training.optimizer.forget();
   training.gathered = 0;
   // The optimizer takes the gradients away; `tensor` shows them as they were before clipping.
-  const auto shown = training.packed.gradients();
+  auto shown = training.packed.gradients();
+  if (scale.defined())
+    for (at::Tensor& gradient : shown)
+      if (gradient.defined()) gradient = gradient / scale;
   training.optimizer.gather();
   training.optimizer.step(
       ratesAt(core.options.settings, place.epoch, place.iteration, place.iterations));

@@ -353,6 +353,7 @@ ProbeResult Engine::probe(const ProbeOptions& asked) {
   shape.count = batch;
   shape.height = shape.width = imageSize;
   core.checkShape(shape);
+  if (precision == Precision::fp16 && !core.device.is_cuda()) refuse("fp16 is for GPUs");
   struct Guard {
     Network& network;
     Precision precision;

@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
-import type { Engine, FeatureBatch } from "../../native/index.d.ts";
+import type { Engine, FeatureBatch, TrainingOptions } from "../../native/index.d.ts";
 import { featureGraph, LEVEL_STRIDES } from "../../shared/detector.ts";
 import { seeded, tensorFile } from "../support/weights.ts";
 import { native } from "./engine.ts";
@@ -22,8 +22,8 @@ afterAll(async () => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-function engineOf(lr0 = 0): Engine {
-  const training = { ...PLAIN, lr0 };
+function engineOf(lr0 = 0, more: Partial<TrainingOptions> = {}): Engine {
+  const training = { ...PLAIN, lr0, ...more };
   const engine = new native.Engine({ graph, device: "cpu", seed: 3, threads: 1, training });
   engines.push(engine);
   return engine;
@@ -125,6 +125,16 @@ describe.skipIf(!native)("a step of pre-training", () => {
     for (let step = 0; step < 15; step++) last = (await engine.distill(batch, PLACE)).loss;
     expect(last).toBeLessThan(0.7 * first);
     expect(await engine.tensor(aside, "model")).toEqual(before);
+  });
+
+  it("makes the same steps with a scaled loss, and shows the same gradients", async () => {
+    const name = "features.o2m.cls.0.weight";
+    const made = async (lossScale: number) => {
+      const engine = engineOf(0.01, { optimizer: "sgd", lossScale });
+      for (let step = 0; step < 2; step++) await engine.distill(batch, PLACE);
+      return [await engine.tensor(name, "model"), await engine.tensor(name, "gradient")];
+    };
+    expect(await made(1_024)).toEqual(await made(0));
   });
 
   it("refuses targets that are not the images'", async () => {

@@ -102,6 +102,16 @@ describe("weights as a bundle", () => {
     expect(await listWeights(modelsDir)).toEqual([]);
   });
 
+  it("are verified by their name, whole and damaged", async () => {
+    await command("install", fileOf("det26n"), ...SAID);
+    const [code, text] = await command("verify", "coco-det26n");
+    expect([code, text]).toEqual([0, "coco-det26n is whole: weights of det26n"]);
+    const { folder, manifest } = await findWeights(modelsDir, "coco", "det26n");
+    appendFileSync(join(folder, manifest.weights), "more");
+    const [broken, why] = await command("verify", "coco-det26n");
+    expect([broken, why]).toEqual([1, expect.stringMatching(/safetensors/)]);
+  });
+
   it("of a bundle are held against its variant", async () => {
     const folder = join(root, "bundle");
     mkdirSync(folder);

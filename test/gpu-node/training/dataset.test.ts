@@ -89,10 +89,11 @@ describe("preparing", () => {
   const prepare = (
     manifest: ExportManifest,
     videos: readonly ObjectSource[],
-    more: { imageSize?: number; context?: RunnerContext } = {},
+    more: { imageSize?: number; context?: RunnerContext; outlines?: boolean } = {},
   ) => {
     const told: [number, number][] = [];
-    const options = { manifest, videos, sha256: "x", imageSize: more.imageSize ?? 96 };
+    const { imageSize = 96, outlines = false } = more;
+    const options = { manifest, videos, sha256: "x", imageSize, outlines };
     const onProgress = (done: number, total: number) => void told.push([done, total]);
     const made = prepareDataset({ ...options, onProgress }, more.context ?? context);
     return made.then((prepared) => ({ ...prepared, told }));
@@ -119,6 +120,18 @@ describe("preparing", () => {
         }
       }
     }
+  });
+
+  it("takes outlines along for pasting, and leaves what is measured to the boxes", async () => {
+    const { manifest, payload } = await drawnDataset(service, {}, { train: 2, val: 2, seed: 25 });
+    for (const { annotations } of manifest.videos.flatMap(({ frames }) => frames))
+      for (const one of annotations) {
+        const [left, top, right] = one.bbox;
+        one.polygon = [left, top, right, top, right, top + 4];
+      }
+    const { splits } = await prepare(manifest, payload.videos, { outlines: true });
+    expect(splits.train.images.every(({ rings = [] }) => rings.length > 0)).toBe(true);
+    expect(splits.val.images.map(({ rings }) => rings)).toEqual([undefined, undefined]);
   });
 
   it.skipIf(!toolsOrSay())("takes frames of videos by their number, in any order", async () => {

@@ -55,8 +55,8 @@ const given = (name: string) => Array.from(weights.get(name)?.values.slice(0, 5)
 const FIRST = "layers.0.weight";
 const HEAD = "layers.23.o2o.box.0.0.weight";
 
-const onnxOf = () => {
-  const file = readTensors(tensorFile(weights));
+const onnxOf = (served: Record<string, string> = {}) => {
+  const file = readTensors(tensorFile(weights, served));
   const model = deployedModel({ variant: "det26n", classes, task: "detection" }, file);
   const shape = { model_id: "m", variant: "det26n", task: "detection", classes } as const;
   const metadata = describeModel({ ...shape, classes: [...classes], image_size: 64 });
@@ -137,6 +137,15 @@ describe.skipIf(!native)("first weights", () => {
     const worst = Math.max(...mine.map((value, at) => Math.abs(value - (theirs[at] ?? 0))));
     const scale = Math.max(...theirs.map(Math.abs));
     expect(worst / scale).toBeLessThan(1e-4);
+  });
+
+  it("of an ONNX file that is served by its other head begin both heads, too", async () => {
+    const file = onnxOf({ head: "one_to_many", nms_iou: "0.6" });
+    const { engine, report, lines } = await load(file, "onnx");
+    expect(report).toMatchObject({ mismatched: [], missing: [], unused: [] });
+    expect(lines.join(" ")).toMatch(/one head: the other starts as a copy/);
+    const many = HEAD.replace("o2o", "o2m");
+    expect(await valuesOf(engine, HEAD)).toEqual(await valuesOf(engine, many));
   });
 
   it("of an ONNX file under other names go by the order in which they are listed", async () => {

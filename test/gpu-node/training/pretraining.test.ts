@@ -178,6 +178,22 @@ describe.skipIf(!native)("pre-training", () => {
     expect([report.mismatched, report.unused]).toEqual([[], []]);
   });
 
+  it("begins anew, and says so, where its checkpoint is none any more", async () => {
+    const folder = await folderOf("lost");
+    const options = { ...optionsOf(folder, "lost.safetensors"), epochs: 2 };
+    const killed = (line: string) => {
+      if (line.startsWith("Epoch 2/")) throw new Error("killed");
+    };
+    await expect(pretrain({ ...options, say: killed })).rejects.toThrow("killed");
+    const checkpoint = join(root, "lost.safetensors.work/checkpoint.safetensors");
+    writeFileSync(checkpoint, readFileSync(checkpoint).subarray(0, -8));
+    await expect(pretrain({ ...options, say: killed })).rejects.toThrow("killed");
+    writeFileSync(checkpoint, Buffer.from([4, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]));
+    const lines: string[] = [];
+    await pretrain({ ...options, say: (line) => void lines.push(line) });
+    expect(lines.join("\n")).toMatch(/The checkpoint is not used: .*[\s\S]*Epoch 1\/2/);
+  });
+
   it("installs as a set of weights, which is listed and can be removed", async () => {
     const folder = await folderOf("again");
     const out = join(root, "cells.safetensors");

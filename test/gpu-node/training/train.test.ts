@@ -3,7 +3,16 @@
 // dataset that cannot be learned from is refused in words.
 
 import { createHash } from "node:crypto";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  copyFileSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import sharp from "sharp";
@@ -296,7 +305,16 @@ describe.skipIf(!native)("weights of the node", () => {
     const file = join(modelsDir, "cells.safetensors");
     writeFileSync(file, tensorFile(randomWeights(detectorGraph("det26n", 1))));
     const weights = { name: "cells", licence: "MIT", source: "a drawing" };
-    await installBundle(file, { modelsDir: join(modelsDir, "models"), weights });
+    const { folder } = await installBundle(file, { modelsDir: join(modelsDir, "models"), weights });
+    const installed = join(folder, "cells.safetensors");
+    appendFileSync(installed, "x");
+    expect(await here.attempt(asked)).toMatchObject({
+      outcome: "failed",
+      code: "bad_weights",
+      detail: "the weights cells-det26n are damaged on this node: install them again",
+      retryable: true,
+    });
+    copyFileSync(file, installed);
     const { resolved } = await here.finish(asked);
     rmSync(modelsDir, { recursive: true, force: true });
     const { matched = 0, of = 0, mismatched } = resolved?.pretrained ?? {};
