@@ -54,7 +54,7 @@ export interface EngineOptions {
   precision?: Precision | "fp16";
   /**
    * Whether training makes batch norm and the SiLU after it one operation. Default: on a GPU where
-   * our kernels are built. On a CPU it is slow, and for tests of the same arithmetic.
+   * our kernels are built, for fp32 and bf16. On a CPU it is slow, and for tests of the arithmetic.
    */
   fusedNorm?: boolean;
   /** Without it the engine evaluates and predicts only. */

@@ -104,14 +104,12 @@ class FusedNorm : public torch::autograd::Function<FusedNorm> {
 
 }  // namespace
 
-bool hasFusedNorm(const at::Tensor& map) {
-#ifdef VANTAGE_CUDA
-  const auto type = map.scalar_type();
-  return map.is_cuda() && (type == at::kFloat || type == at::kBFloat16);
-#else
-  (void)map;
-  return false;
+bool canFuseNorm(const at::Tensor& map) {
+#ifndef VANTAGE_CUDA
+  if (map.is_cuda()) return false;
 #endif
+  const auto type = map.scalar_type();
+  return type == at::kFloat || type == at::kBFloat16;
 }
 
 at::Tensor fusedNorm(const at::Tensor& map, const NormTensors& tensors, const NormRates& rates) {

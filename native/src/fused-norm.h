@@ -7,8 +7,8 @@
 
 namespace vantage {
 
-/** Whether our kernel is there for maps of that device and type. */
-bool hasFusedNorm(const at::Tensor& map);
+/** Whether the operation takes maps of that device and type; on a GPU our kernels do it. */
+bool canFuseNorm(const at::Tensor& map);
 
 /**
  * As `silu(batch_norm(map))`, in the map's type. `tensors.mean` and `tensors.variance` move towards

@@ -270,7 +270,7 @@ at::Tensor Network::convolve(const Node& node, size_t index, const at::Tensor& i
     const NormTensors tensors{of[1].tensor, of[2].tensor, of[3].tensor, of[4].tensor};
     map = groupNorm(map, tensors, {kNormMomentum, kNormEpsilon}, *group_);
   } else if (node.normalized && node.silu && norm != BatchNorm::evaluation &&
-             fusedNorm_.value_or(hasFusedNorm(map))) {
+             fusedNorm_.value_or(map.is_cuda()) && canFuseNorm(map)) {
     const bool keeps = norm == BatchNorm::training;
     const NormTensors tensors{of[1].tensor, of[2].tensor, keeps ? of[3].tensor : at::Tensor(),
                               keeps ? of[4].tensor : at::Tensor()};

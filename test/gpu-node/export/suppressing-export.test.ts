@@ -55,10 +55,10 @@ async function exported(payload: Payload) {
 }
 
 /** What the predictor, with and without the suppression, and a file give for one image. */
-async function lookedAt({ model, size }: Payload, file: Uint8Array) {
+async function lookedAt({ model, size }: Payload, file: Uint8Array, weights = WEIGHTS) {
   const rowsBy = async (unsuppressed: boolean) => {
     const settings = { ...ONE_THREAD, unsuppressed };
-    const predictor = await openPredictor(model, WEIGHTS, settings, size);
+    const predictor = await openPredictor(model, weights, settings, size);
     try {
       const laid = await predictor.lay(sampleImage(0));
       return { laid, rows: await predictor.rows(laid) };
@@ -101,6 +101,19 @@ it.each<[string, Partial<Payload>]>([
   if (payload.precision !== "fp32") return;
   const difference = compareRows(given, rows, { box: 1e-3, score: 1e-5 });
   expect(difference).toMatchObject({ unmatched: 0 });
+});
+
+it("is the other head's where the weights say so", async () => {
+  const weights = tensorFile(TENSORS, { head: "one_to_many", nms_iou: "0.3" });
+  const payload = payloadOf(modelOf(weights));
+  const { file, metadata, result } = await exported(payload);
+  expect(result.verification?.rows).toBeGreaterThan(10);
+  expect(metadata).toMatchObject({ head: "one_to_many", nms_iou: "0.3" });
+  const { rows, given } = await lookedAt(payload, file, weights);
+  expect(compareRows(given, rows, { box: 1e-3, score: 1e-5 })).toMatchObject({ unmatched: 0 });
+  // By the one-to-one head, other boxes.
+  const other = await lookedAt(payload, file);
+  expect(compareRows(given, other.rows, { box: 1e-3, score: 1e-5 }).unmatched).toBeGreaterThan(0);
 });
 
 it("raw leaves suppression to its host, and says so", async () => {
