@@ -219,7 +219,7 @@ class RowWriter {
     const { datetime, instrument, vintage, values, knownTo, length } = batch;
     const columns = this.#columns.length;
     const first = values[0] as Float64Array;
-    // Of thousands of instruments and of vintages hardly any two meet twice.
+    // Thousands of instruments and of vintages leave hardly two that meet twice.
     const joinedMax = Math.floor(SEAMS_MAX / batch.instruments.length);
     // The end of the row before, of its vintage, is written with the opening of the next.
     let [before, beforeCode]: [Uint8Array | null, number] = [null, 0];

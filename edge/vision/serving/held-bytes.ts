@@ -19,8 +19,8 @@ export const HELD_MS_MAX = 180_000;
 /** The part of one request. */
 export interface HeldShare {
   /**
-   * Holds so many bytes more of a file; fails with `overloaded` where others have the room, and once
-   * all was given back.
+   * Holds so many bytes more of a file; fails with `overloaded` where others have the room, and
+   * after all was given back.
    */
   grow(bytes: number): void;
   /** Gives all of it back; again is of no account. */

@@ -145,8 +145,8 @@ interface ImageAsk {
 
 /**
  * Predicts on the image of a request, and tells how it ended. A small image is taken in while the
- * database is asked for the model; the answer waits for both, and of two failures is the model's. What
- * is refused holds no memory from then on, however slowly the rest of it comes.
+ * database is asked for the model; the answer waits for both, and of two failures is the model's.
+ * What is refused holds no memory from then on, however slowly the rest of it comes.
  */
 async function predictImage(
   parts: Parts,

@@ -43,9 +43,9 @@ function stall({ token }: Person): void {
       "",
     ].join("\r\n"),
   );
-  const most = new Uint8Array(BYTES - 64 * 1024);
-  most.set(png(64, 48));
-  socket.write(most);
+  const begun = new Uint8Array(BYTES - 64 * 1024);
+  begun.set(png(64, 48));
+  socket.write(begun);
 }
 
 it("takes no room from others", async () => {
