@@ -6,7 +6,7 @@
 
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { availableParallelism, tmpdir } from "node:os";
+import { availableParallelism, constants, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { stripVTControlCharacters } from "node:util";
 import { type Counts, countsOfRun, vitest, withSecondLook } from "./support/vitest-runs.ts";
@@ -16,6 +16,11 @@ const FAILURE_LINES = 12;
 
 const ROOT = resolve(import.meta.dirname, "..");
 const reports = mkdtempSync(join(tmpdir(), "vantage-report-"));
+process.once("exit", () => rmSync(reports, { recursive: true, force: true }));
+// A signal may come to this process alone, which ends what it began as it exits.
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+  process.once(signal, () => process.exit(128 + constants.signals[signal]));
+}
 const bin = (name: string) => join(ROOT, "node_modules/.bin", name);
 
 interface Ending {
@@ -28,10 +33,13 @@ interface Ending {
 function run(command: string, args: string[], live: boolean): Promise<Ending> {
   return new Promise((done) => {
     const child = spawn(command, args, { cwd: ROOT, stdio: live ? "inherit" : "pipe" });
+    const endIt = () => child.kill();
+    process.once("exit", endIt);
     const parts: Buffer[] = [];
     for (const stream of [child.stdout, child.stderr])
       stream?.on("data", (part) => parts.push(part));
     child.on("close", (code) => {
+      process.off("exit", endIt);
       const output = Buffer.concat(parts).toString();
       process.stdout.write(output);
       done({ passed: code === 0, output });
@@ -120,7 +128,6 @@ else {
   results.push(await check("every declared status seen", process.execPath, [pairs, requests]));
 }
 if (process.argv.includes(PEERS)) results.push(await peers());
-rmSync(reports, { recursive: true, force: true });
 show("Failed beside other tests, and passed alone: races that want to be found", "!", unsteady);
 show(
   "What failed",

@@ -1,5 +1,6 @@
 // What `npm test` makes of a test that fails in the crowd: it is looked at once more, and told.
 
+import { spawn } from "node:child_process";
 import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
@@ -10,8 +11,8 @@ import { countsOfRun, withSecondLook } from "../support/vitest-runs.ts";
 /** Where the times of this checkout's own files are kept. */
 const DURATIONS = join(ROOT, ".vantage/test-durations.json");
 
-/** A project of test files by name, and what runs of them came to. */
-async function runOf(files: Record<string, string>, shares: string[][] = [[]]) {
+/** A project of test files by name; its folder. */
+function projectOf(files: Record<string, string>): string {
   const dir = temporaryFolder();
   symlinkSync(join(ROOT, "node_modules"), join(dir, "node_modules"));
   writeFileSync(join(dir, "vitest.config.mjs"), "export default {};");
@@ -19,6 +20,12 @@ async function runOf(files: Record<string, string>, shares: string[][] = [[]]) {
     const text = `import { expect, it } from "vitest";\nimport fs from "node:fs";\n${body}`;
     writeFileSync(join(dir, `${name}.test.mjs`), text);
   }
+  return dir;
+}
+
+/** What runs of a project's files came to. */
+async function runOf(files: Record<string, string>, shares: string[][] = [[]]) {
+  const dir = projectOf(files);
   const options = { shares, output: "ignore" } as const;
   const run = await withSecondLook(temporaryFolder(), ["--root", dir], options);
   const { failures, ...counts } = countsOfRun(run);
@@ -97,4 +104,33 @@ it("many failed files are no chance, and are not looked at again", async () => {
     ["a", "b", "c", "d"].map((name) => [name, ONCE.replace("/mark", `/${name}`)]),
   );
   expect(await runOf(files)).toMatchObject({ passed: 4, failed: 4, unsteady: [] });
+});
+
+/** Whether a process still runs. */
+function isThere(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+it("whoever ends it by a signal ends all that it began", async () => {
+  const dir = projectOf({
+    waits: `it("waits", async () => {
+      fs.writeFileSync(import.meta.dirname + "/pids", process.pid + " " + process.ppid);
+      await new Promise(() => {});
+    }, 0);`,
+  });
+  const run = spawn(process.execPath, [join(ROOT, "test/run.ts"), "--root", dir], {
+    stdio: "ignore",
+  });
+  const ended = new Promise((resolve) => run.once("exit", resolve));
+  const pids = join(dir, "pids");
+  await expect.poll(() => existsSync(pids) && readFileSync(pids, "utf8")).toMatch(/^\d+ \d+$/);
+  run.kill("SIGTERM");
+  expect(await ended).toBe(143);
+  const began = readFileSync(pids, "utf8").split(" ").map(Number);
+  await expect.poll(() => began.filter(isThere)).toEqual([]);
 });

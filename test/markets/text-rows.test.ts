@@ -1,6 +1,8 @@
 // Rows as text against a writer of a few lines: what rows share is encoded once and copied, and no
 // mixture of instruments, vintages, days and chunks may show it.
 
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { describe, expect, it } from "vitest";
 import type { Batch } from "../../edge/markets/store/columns.ts";
 import type { RecordShape } from "../../edge/markets/wire/record.ts";
@@ -128,5 +130,38 @@ describe("rows as text", () => {
     const { chunks, buffers } = await written("json", [batch], shape);
     expect(chunks).toBeGreaterThan(8);
     expect(buffers.size).toBe(1);
+  });
+
+  it("take little memory beside that, of however many instruments and vintages they are", async () => {
+    const [rows, instruments, vintages] = [32_768, 16_384, 1_000];
+    const roll = dice(9);
+    const batch: Batch = {
+      length: rows,
+      datetime: Float64Array.from({ length: rows }, (_, row) => Math.floor(row / instruments)),
+      instrument: Uint32Array.from({ length: rows }, (_, row) => row % instruments),
+      instruments: Array.from({ length: instruments }, (_, code) => `node ${code}`),
+      values: [new Float64Array(rows)],
+      vintage: Uint32Array.from({ length: rows }, () => Math.floor(roll() * vintages)),
+      vintages: Array.from({ length: vintages }, (_, code) => ({
+        seq: code + 1,
+        asOf: AS_OF + code * MINUTE,
+        reconstructed: false,
+      })),
+      retracted: null,
+    };
+    setFlagsFromString("--expose-gc");
+    const collect = runInNewContext("gc") as () => void;
+    const shape = { valueColumns: ["value"], history: false, provenance: null };
+    collect();
+    const before = process.memoryUsage().heapUsed;
+    let [most, chunks] = [0, 0];
+    for await (const _ of encodeText("json", inTurn([batch]), shape)) {
+      if (++chunks % 8 !== 0) continue;
+      collect();
+      most = Math.max(most, process.memoryUsage().heapUsed - before);
+    }
+    expect(chunks).toBeGreaterThan(30);
+    // Measured: 7 MB.
+    expect(most).toBeLessThan(20e6);
   });
 });

@@ -74,8 +74,10 @@ interface Run {
   outside: string[];
 }
 
-/** Whether what vitest says is seen as it comes. */
-type Output = "inherit" | "ignore";
+/** Whether what vitest says is seen as it comes; `plain` leaves the terminal to other runs too. */
+type Output = "inherit" | "plain" | "ignore";
+
+const PLAIN = join(import.meta.dirname, "plain-reporter.ts");
 
 /**
  * Vitest with some arguments; its report is left in a folder. A crash that leaves no report is a
@@ -89,7 +91,7 @@ export async function vitest(
   const dir = mkdtempSync(join(reports, "vitest-"));
   const [report, unhandled] = [join(dir, "report.json"), join(dir, "unhandled.ndjson")];
   const reporters = [
-    "--reporter=default",
+    `--reporter=${output === "plain" ? PLAIN : "default"}`,
     `--reporter=${join(import.meta.dirname, "durations.ts")}`,
     `--reporter=${join(import.meta.dirname, "unhandled-errors.ts")}`,
     "--reporter=json",
@@ -107,11 +109,17 @@ export async function vitest(
   return { files, outside: isTold ? outside : ["vitest failed outside a test"] };
 }
 
-/** Runs a program of Node.js; whether it ended well. */
-function ends(args: readonly string[], env: NodeJS.ProcessEnv, stdio: Output): Promise<boolean> {
+/** Runs a program of Node.js, which is ended with this one; whether it ended well. */
+function ends(args: readonly string[], env: NodeJS.ProcessEnv, output: Output): Promise<boolean> {
   return new Promise((done) => {
+    const stdio = output === "ignore" ? "ignore" : "inherit";
     const child = spawn(process.execPath, args, { cwd: ROOT, stdio, env });
-    child.on("close", (code) => done(code === 0));
+    const endIt = () => child.kill();
+    process.once("exit", endIt);
+    child.on("close", (code) => {
+      process.off("exit", endIt);
+      done(code === 0);
+    });
   });
 }
 
@@ -142,8 +150,9 @@ export async function withSecondLook(
   args: readonly string[],
   { shares = [[]], output = "inherit" }: SecondLookOptions = {},
 ): Promise<Run & { unsteady: string[] }> {
+  const shown = output === "inherit" && shares.length > 1 ? "plain" : output;
   const runs = await Promise.all(
-    shares.map((share) => vitest(reports, [...args, ...share], output)),
+    shares.map((share) => vitest(reports, [...args, ...share], shown)),
   );
   const first = {
     files: runs.flatMap(({ files }) => files),

@@ -145,6 +145,8 @@ interface Head extends Opening {
 
 /** An opening pays for being joined to an end that comes before it so many times. */
 const SEAM_TIMES = 4;
+/** Places for joined texts, of all instruments of a batch: each takes one of every vintage. */
+const SEAMS_MAX = 16_384;
 
 /** The end of a vintage's row and the opening of the next as one text, where that pays. */
 function seamOf(head: Head, vintage: number, tail: Uint8Array): Opening | null {
@@ -217,6 +219,8 @@ class RowWriter {
     const { datetime, instrument, vintage, values, knownTo, length } = batch;
     const columns = this.#columns.length;
     const first = values[0] as Float64Array;
+    // Thousands of instruments and of vintages leave hardly two that meet twice.
+    const joinedMax = Math.floor(SEAMS_MAX / batch.instruments.length);
     // The end of the row before, of its vintage, is written with the opening of the next.
     let [before, beforeCode]: [Uint8Array | null, number] = [null, 0];
     for (let row = from; row < length; row++) {
@@ -241,7 +245,7 @@ class RowWriter {
           this.#out = new Uint8Array(CHUNK_BYTES + needed);
         }
       }
-      const seam = before && seamOf(head, beforeCode, before);
+      const seam = before && beforeCode < joinedMax ? seamOf(head, beforeCode, before) : null;
       if (before && !seam) this.#copy(before);
       this.#putOpening(seam ?? head, datetime[row] as number);
       this.#putValue(first[row] as number);

@@ -18,7 +18,10 @@ export const HELD_MS_MAX = 180_000;
 
 /** The part of one request. */
 export interface HeldShare {
-  /** Holds so many bytes more of a file; fails with `overloaded` where others have the room. */
+  /**
+   * Holds so many bytes more of a file; fails with `overloaded` where others have the room, and
+   * after all was given back.
+   */
   grow(bytes: number): void;
   /** Gives all of it back; again is of no account. */
   free(): void;
@@ -57,8 +60,10 @@ export function openShare(clock: Clock, bytesExpected: number): HeldShare {
   const hold: Hold = { bytes: 0, bytesToCome: COPIES * bytesExpected, at: clock() };
   checkRoom(hold, hold.bytesToCome);
   holds.add(hold);
+  let isFree = false;
   return {
     grow(bytes) {
+      if (isFree) throw new Error("nobody waits for the file any more");
       hold.at = clock();
       // It may have been given up for lost.
       holds.add(hold);
@@ -67,6 +72,7 @@ export function openShare(clock: Clock, bytesExpected: number): HeldShare {
       hold.bytesToCome = Math.max(0, hold.bytesToCome - COPIES * bytes);
     },
     free() {
+      isFree = true;
       holds.delete(hold);
     },
   };

@@ -176,13 +176,18 @@ const EARLY_BYTES_MAX = 1024 * 1024;
 
 /**
  * Takes in the image of a request's form before it is known whose model looks at it; null where it
- * may be too large to be held in memory whoever that is.
+ * may be too large to be held in memory whoever that is. A signal lets go of it, also midway.
  */
-export function receiveEarly(parts: Parts, request: Request): Promise<HeldFile> | null {
+export function receiveEarly(
+  parts: Parts,
+  request: Request,
+  unwanted: AbortSignal,
+): Promise<HeldFile> | null {
   const announced = Number(request.headers.get("Content-Length") ?? 0);
   const heldMax = Math.min(EARLY_BYTES_MAX, parts.limits.uploadBytesMax, EDGE_IMAGE_BYTES_MAX);
   if (!(announced > 0 && announced <= heldMax)) return null;
-  const received = withoutStore(holdFile(parts, request, { ...rulesOf(parts, ""), heldMax }));
+  const rules = { ...rulesOf(parts, ""), heldMax, unwanted };
+  const received = withoutStore(holdFile(parts, request, rules));
   // Whoever awaits it hears of its failure; nobody may where the model fails.
   received.catch(() => {});
   return received;

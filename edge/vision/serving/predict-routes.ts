@@ -146,20 +146,23 @@ interface ImageAsk {
 /**
  * Predicts on the image of a request, and tells how it ended. A small image is taken in while the
  * database is asked for the model; the answer waits for both, and of two failures is the model's.
+ * What is refused holds no memory from then on, however slowly the rest of it comes.
  */
 async function predictImage(
   parts: Parts,
   request: Request,
   { choosing, mask, ...ask }: ImageAsk,
 ): Promise<ImageAnswer> {
-  const receiving = receiveEarly(parts, request);
+  const unwanted = new AbortController();
+  const receiving = receiveEarly(parts, request, unwanted.signal);
   try {
     const model = await choosing;
     requireMasks(model, mask);
     return await predictReceived(parts, request, { ...ask, model, mask, receiving });
   } finally {
     // Also where nobody got as far as to take it.
-    await receiving?.then(letGo, () => {});
+    unwanted.abort();
+    await receiving?.catch(() => {});
   }
 }
 

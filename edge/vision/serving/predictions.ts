@@ -79,17 +79,20 @@ export interface HeldFile {
 
 /**
  * The one file of a form: in memory where it has at most so many bytes, else stored. Fails with
- * `overloaded` where files of other requests fill the isolate's memory.
+ * `overloaded` where files of other requests fill the isolate's memory. A signal says that nobody
+ * wants it any more: its room is free at once, and what is still to come passes.
  */
 export async function holdFile(
   parts: Parts,
   request: Request,
-  { heldMax, ...rules }: FileRules & { heldMax: number },
+  { heldMax, unwanted, ...rules }: FileRules & { heldMax: number; unwanted?: AbortSignal },
 ): Promise<HeldFile | StoredFile> {
   const announced = Number(request.headers.get("Content-Length") ?? 0);
   const share = openShare(parts.clock, Math.min(announced, heldMax));
+  unwanted?.addEventListener("abort", share.free);
   try {
-    const taken = await takeFile(parts, request, rules, holding(parts, rules, { heldMax, share }));
+    const take = holding(parts, rules, { heldMax, share, unwanted });
+    const taken = await takeFile(parts, request, rules, take);
     if ("key" in taken) share.free();
     return taken;
   } catch (thrown) {
@@ -120,10 +123,20 @@ export async function withHeldFile<Result>(
 
 /** Takes a file into memory, as its share grows; or into the store, from where it is too large. */
 export const holding =
-  (parts: Parts, rules: FileRules, { heldMax, share }: { heldMax: number; share: HeldShare }) =>
+  (
+    parts: Parts,
+    rules: FileRules,
+    {
+      heldMax,
+      share,
+      unwanted,
+    }: { heldMax: number; share: HeldShare; unwanted?: AbortSignal | undefined },
+  ) =>
   async (chunks: AsyncIterable<Uint8Array>): Promise<HeldFile | StoredFile> => {
     const iterator = chunks[Symbol.asyncIterator]();
     const pieces: Uint8Array[] = [];
+    // The rest may be long in coming.
+    unwanted?.addEventListener("abort", () => pieces.splice(0));
     for (let bytes = 0; bytes <= heldMax; ) {
       const { done, value } = await iterator.next();
       if (done) {
