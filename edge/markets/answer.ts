@@ -26,6 +26,8 @@ export interface Answer {
   sandbox: boolean;
   /** Whether the edge cache may keep its bytes, under its tag. */
   cacheable: boolean;
+  /** Nothing was known yet, so it has no rows. */
+  isEmpty?: boolean;
   /** Writing it takes less time than asking the cache for it does. */
   isQuick?: boolean;
   /**
@@ -68,7 +70,8 @@ export async function send(context: Ctx, answer: Answer): Promise<never> {
     respond(context, answer, { headers, status, body });
   if (isKnown(context, headers.ETag)) return reply(304, null);
   const isHead = context.req.raw.method === "HEAD";
-  const isRanged = answer.immutable && answer.cacheable && !larger.has(answer.tag);
+  const isMeasurable = answer.cacheable || answer.isEmpty === true;
+  const isRanged = answer.immutable && isMeasurable && !larger.has(answer.tag);
   const range = isRanged && !isHead ? wantedRange(context, headers.ETag) : null;
   if (isRanged) headers["Accept-Ranges"] = "bytes";
   if (isRanged && (isHead || range)) return sendMeasured(context, answer, { headers, range });
@@ -104,8 +107,10 @@ async function sendMeasured(
   const reply = (status: 200 | 206, body: Body) =>
     respond(context, answer, { headers, status, body });
   const { log } = context.var;
-  const key = bodyKey(context, answer);
-  const { found, endTurn } = await findBodyInTurn(log, key, range);
+  const key = answer.cacheable ? bodyKey(context, answer) : null;
+  // An answer without rows is made anew for each range.
+  const { found, endTurn } =
+    key === null ? { found: null, endTurn() {} } : await findBodyInTurn(log, key, range);
   try {
     if (found) {
       if (range === null) await found.body?.cancel();
@@ -122,7 +127,7 @@ async function sendMeasured(
       await chunks.return(undefined);
       return reply(200, null);
     }
-    await storeBody(log, key, whole);
+    if (key !== null) await storeBody(log, key, whole);
     if (range === null) return reply(200, { length: whole.byteLength });
     const part = cut(whole, range);
     headers["Content-Range"] = part.contentRange;

@@ -134,6 +134,7 @@ export function addSeries(app: App<ReadApi>) {
       sandbox: reading.sandbox,
       // Before the first vintage there is nothing that a catalog begun anew would not repeat.
       cacheable: reading.asOf !== null,
+      isEmpty: reading.asOf === null,
       isQuick: reading.isHeld && reading.versionCount <= QUICK_ROWS,
       body: () => encodedRows(largeReads, reading, query, format),
     });

@@ -249,6 +249,16 @@ describe("a range of an answer", () => {
     }
   });
 
+  it("is given of a file without rows, from before the first vintage", async () => {
+    const early = path("large", "&as_of=2001-01-01T00:00:00Z&format=parquet");
+    const head = await fetch(early, { method: "HEAD", headers: { "X-API-Key": KEY } });
+    const whole = Buffer.from(await (await get(early)).arrayBuffer());
+    expect([head.status, head.headers.get("Accept-Ranges")]).toEqual([200, "bytes"]);
+    expect(Number(head.headers.get("Content-Length"))).toBe(whole.length);
+    const { status, bytes } = await part("bytes=-8", {}, early);
+    expect([status, bytes.equals(whole.subarray(-8))]).toEqual([206, true]);
+  });
+
   it("is not given where the address fixes nothing, in other units, or of another answer", async () => {
     expect((await part("bytes=0-3", {}, path("large", "&format=parquet"))).status).toBe(200);
     expect((await part("rows=0-3")).status).toBe(200);
