@@ -2,9 +2,10 @@
 // segmenter's encoder has of it. What was made of an image is kept by the image's own content: a
 // command that goes on after a kill makes nothing twice.
 
-import { createHash, randomUUID } from "node:crypto";
+import { createHash } from "node:crypto";
 import * as fs from "node:fs/promises";
 import { join } from "node:path";
+import { writeWhole } from "../base/whole-file.ts";
 import type { RgbImage } from "../media/image.ts";
 import { readStill } from "../media/stills.ts";
 import { float, floats, openSession, run } from "../onnx/runtime.ts";
@@ -141,14 +142,8 @@ async function writePrepared(path: string, { image, features }: PreparedImage): 
   const pixels = Buffer.alloc(Math.ceil(image.data.length / 4) * 4);
   pixels.set(image.data);
   const { buffer, byteOffset, byteLength } = features.values;
-  const temporary = `${path}.${randomUUID()}`;
-  try {
-    const parts = [Buffer.from(head.buffer), pixels, Buffer.from(buffer, byteOffset, byteLength)];
-    await fs.writeFile(temporary, Buffer.concat(parts));
-    await fs.rename(temporary, path);
-  } finally {
-    await fs.rm(temporary, { force: true });
-  }
+  const parts = [Buffer.from(head.buffer), pixels, Buffer.from(buffer, byteOffset, byteLength)];
+  await writeWhole(path, Buffer.concat(parts));
 }
 
 /** What was made of an image. */

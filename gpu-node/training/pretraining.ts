@@ -4,13 +4,13 @@
 // FitNets' projection (Romero et al., 2015); by direction, since only directions carry over. One
 // forward pass of the student a step, and targets that are made once.
 
-import { randomUUID } from "node:crypto";
 import * as fs from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Engine, FeatureBatch, TrainingOptions } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";
 import { featureGraph, LEVEL_STRIDES, type Variant } from "../../shared/detector.ts";
 import { headerBytes, parseHeader, SafetensorsError } from "../../shared/safetensors.ts";
+import { writeWhole } from "../base/whole-file.ts";
 import { floatsOf, readTensors, writeTensors } from "../export/weights-file.ts";
 import { SOURCES } from "../segmenters/embedded-files.ts";
 import { PRETRAINED_FORMAT } from "../segmenters/weights.ts";
@@ -289,11 +289,5 @@ async function writeWeights(
       ? [[name, { shape: stored.shape, values: floatsOf(stored, name) }] as const]
       : [],
   );
-  const temporary = `${out}.${randomUUID()}`;
-  try {
-    await fs.writeFile(temporary, writeTensors(new Map(kept), metadata));
-    await fs.rename(temporary, out);
-  } finally {
-    await fs.rm(temporary, { force: true });
-  }
+  await writeWhole(out, writeTensors(new Map(kept), metadata));
 }

@@ -1,17 +1,16 @@
 // Dataset archives of a real export by a real node, beside what the API says is in them.
 
 import { writeFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { sql } from "drizzle-orm";
 import sharp from "sharp";
-import { type GpuNode, startGpuNode } from "../../edge/local/gpu-node.ts";
 import { AnnotationPage, DatasetExport, exportStem, Job } from "../../shared/labeling.ts";
 import { EXPORT_FORMATS } from "../../shared/tasks.ts";
 import { Video, VideoBatch } from "../../shared/vision.ts";
 import { type Person, register } from "../support/vision.ts";
 import { seeded } from "../support/weights.ts";
 import { compareModels, type ModelComparison } from "./formats-comparison.ts";
-import type { Services } from "./services.ts";
+import { QUICK_NODE, type Services, startNode } from "./services.ts";
 
 interface ExpectedImage {
   /** In the archive, without its folder. */
@@ -41,8 +40,6 @@ interface ComparisonSample {
   answer: Record<string, unknown>;
 }
 
-/** The node's program with the tests' quick segmenter: exports need none. */
-const NODE_ENTRY = resolve(import.meta.dirname, "../support/node-main.ts");
 const READY_MS_MAX = 120_000;
 const POLL_MS = 100;
 
@@ -87,7 +84,7 @@ const MASKS = {
 /** Uploads, imports, exports in every layout; the archives lie in the run's folder. */
 export async function writeDatasets(services: Services): Promise<Datasets> {
   const admin = await register(services.urls.vision);
-  const node = startNode(services, admin);
+  const node = startNode(services, admin, { entry: QUICK_NODE });
   try {
     await node.ready;
     const { projectId, videos } = await upload(admin);
@@ -178,18 +175,6 @@ async function comparison(
 function archiveName(videos: readonly Video[], frameId: string): string {
   const video = videos.find(({ video_id: id }) => frameId.startsWith(`${id}.`));
   return `${exportStem(video?.filename ?? "")}_000000.png`;
-}
-
-function startNode({ urls, folder }: Services, admin: Person): GpuNode {
-  return startGpuNode({
-    url: urls.vision,
-    dir: join(folder, "node"),
-    modelsDir: join(folder, "models"),
-    environment: process.env,
-    entry: NODE_ENTRY,
-    onLine: () => {},
-    code: async () => String((await asked(admin, "POST", "/admin/nodes/codes")).code),
-  });
 }
 
 /** The JSON of a good answer. */

@@ -4,9 +4,8 @@
 // pycocotools.
 
 import { execFileSync } from "node:child_process";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
-import { type GpuNode, startGpuNode } from "../../edge/local/gpu-node.ts";
 import { API } from "../../edge/vision/base/api.ts";
 import { loadEngine } from "../../native/load.ts";
 import { ModelExport } from "../../shared/exports.ts";
@@ -19,7 +18,7 @@ import { realData } from "../support/images.ts";
 import { type Person, register } from "../support/vision.ts";
 import { type Group, type GroupContext, runScript } from "./group.ts";
 import type { Outcome } from "./known.ts";
-import { type Services, startServices } from "./services.ts";
+import { startNode, startServices } from "./services.ts";
 
 const VIDEO = "video/bottle-detection.mp4";
 const PROMPT = "bottle";
@@ -70,17 +69,6 @@ function whatIsMissing(): string | null {
   if (!realData(VIDEO)) return `no ${VIDEO} beside the checkout`;
   const engine = loadEngine();
   return "missing" in engine ? engine.missing : null;
-}
-
-function startNode({ urls, folder }: Services, admin: Person): GpuNode {
-  return startGpuNode({
-    url: urls.vision,
-    dir: join(folder, "node"),
-    modelsDir: join(folder, "models"),
-    environment: process.env,
-    onLine: () => {},
-    code: async () => String((await admin.ask("POST", "/admin/nodes/codes")).body.code),
-  });
 }
 
 /** Somebody who asks the service. */
@@ -171,7 +159,6 @@ async function tell(teller: Teller, folder: string): Promise<Outcome[]> {
   writeFileSync(story.model, await exported(teller, run.model_id));
   const list = join(folder, "story.json");
   writeFileSync(list, JSON.stringify(story));
-  mkdirSync(teller.context.folder, { recursive: true });
   return [
     ...outcomes,
     ...(await runScript(teller.context, {

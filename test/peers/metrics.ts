@@ -3,14 +3,10 @@
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { startGpuNode } from "../../edge/local/gpu-node.ts";
 import { freePorts } from "../../edge/local/ports.ts";
 import { register } from "../support/vision.ts";
 import { type Group, runScript } from "./group.ts";
-import { startServices } from "./services.ts";
-
-/** A node of the tests, whose segmenter needs no bundle. */
-const NODE_ENTRY = join(import.meta.dirname, "../support/node-main.ts");
+import { QUICK_NODE, startNode, startServices } from "./services.ts";
 
 export const metrics: Group = {
   async run(context) {
@@ -18,14 +14,9 @@ export const metrics: Group = {
     const { urls, folder, metricsToken } = services;
     const admin = await register(urls.vision);
     const [port = 0] = await freePorts(1);
-    const node = startGpuNode({
-      url: urls.vision,
-      dir: join(folder, "node"),
-      modelsDir: join(folder, "models"),
+    const node = startNode(services, admin, {
+      entry: QUICK_NODE,
       environment: { ...process.env, VANTAGE_NODE_STATUS_PORT: String(port) },
-      entry: NODE_ENTRY,
-      onLine: () => {},
-      code: async () => String((await admin.ask("POST", "/admin/nodes/codes")).body.code),
     });
     try {
       await node.ready;

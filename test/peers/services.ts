@@ -1,13 +1,16 @@
 // The services as the reference tools meet them: in workerd on free ports, over a Postgres of their
 // own, with the sandbox for an upstream. Nothing is left behind when they stop.
 
+import { join } from "node:path";
 import { type Database, openDatabase } from "../../edge/http/database.ts";
 import { databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
+import { type GpuNode, startGpuNode } from "../../edge/local/gpu-node.ts";
 import { startSandbox } from "../../edge/local/sandbox/server.ts";
 import { SERVICES, startWorkers, type Workers } from "../../edge/local/workers.ts";
 import type { WriterParts } from "../../edge/markets/store/objects.ts";
 import { Secret } from "../../shared/secret.ts";
 import { startSharedPostgres } from "../support/postgres.ts";
+import type { Person } from "../support/vision.ts";
 import type { World } from "../support/world.ts";
 
 export interface Services {
@@ -26,6 +29,30 @@ export interface Services {
   /** A folder of the run, for the node, the tools and their files. */
   folder: string;
   stop(): Promise<void>;
+}
+
+/** The node's program with the tests' quick segmenter, for groups that label nothing. */
+export const QUICK_NODE = join(import.meta.dirname, "../support/node-main.ts");
+
+/** Starts a node for the vision service, in the run's folder; `admin` gives its code. */
+export function startNode(
+  { urls, folder }: Services,
+  admin: Person,
+  more: Partial<Pick<Parameters<typeof startGpuNode>[0], "entry" | "environment">> = {},
+): GpuNode {
+  return startGpuNode({
+    url: urls.vision,
+    dir: join(folder, "node"),
+    modelsDir: join(folder, "models"),
+    environment: process.env,
+    onLine: () => {},
+    code: async () => {
+      const { status, body } = await admin.ask("POST", "/admin/nodes/codes");
+      if (status >= 300) throw new Error(`no code for a node: ${JSON.stringify(body)}`);
+      return String(body.code);
+    },
+    ...more,
+  });
 }
 
 const pause = (milliseconds: number) =>

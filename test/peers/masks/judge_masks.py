@@ -1,20 +1,16 @@
 """pycocotools' average precision of masks that were served, and of masks that the exported file
 says, on frames of a video that was not learned from. Masks of the file are drawn here, in NumPy."""
 
-import contextlib
-import io
 import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from PIL import Image
 from pycocotools import mask as coding
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
+from coco_precision import figures  # noqa: E402
 from outcomes import check, expect  # noqa: E402
 
 sys.path.insert(0, sys.argv[2])
@@ -49,19 +45,8 @@ def precision(frames, found, kind):
                 detections.append({**record, "bbox": [x1, y1, x2 - x1, y2 - y1]})
             elif runs is not None:
                 detections.append({**record, "segmentation": runs})
-    with contextlib.redirect_stdout(io.StringIO()):
-        truth = COCO()
-        truth.dataset = {
-            "images": images,
-            "annotations": truths,
-            "categories": [{"id": 1, "name": "bottle"}],
-        }
-        truth.createIndex()
-        evaluation = COCOeval(truth, truth.loadRes(detections), kind)
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-    return evaluation.stats[1], evaluation.stats[0]
+    said = figures({"classes": 1}, images, truths, detections, kind)
+    return said["mAP50"], said["mAP50_95"]
 
 
 def served(frames):
@@ -118,17 +103,17 @@ def good(name, frames, found):
     mask50, mask = precision(frames, found, "segm")
     told = f"masks AP50 {mask50:.3f}, AP {mask:.3f}; boxes AP50 {box50:.3f}, AP {box:.3f}"
     expect(mask50 >= AP50_MIN, f"{told}; at least {AP50_MIN}")
-    figures[name] = (mask50, mask)
+    measured[name] = (mask50, mask)
     return f"{told}; {len(frames)} frames"
 
 
 def same():
-    far = np.abs(np.subtract(figures["served"], figures["exported"])).max()
+    far = np.abs(np.subtract(measured["served"], measured["exported"])).max()
     expect(far <= DIFFERENCE_MAX, f"differ by {far:.3f}")
     return f"within {far:.4f}"
 
 
-figures = {}
+measured = {}
 story = json.loads(Path(sys.argv[1]).read_text())
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = 1
