@@ -57,6 +57,18 @@ export interface EngineOptions {
    * our kernels are built, for fp32 and bf16. On a CPU it is slow, and for tests of the arithmetic.
    */
   fusedNorm?: boolean;
+  /**
+   * Whether training has maps and weights with the channels of a pixel side by side. Default: on a
+   * GPU. Files have the same tensors either way.
+   */
+  channelsLast?: boolean;
+  /**
+   * Whether an epoch's steps replay a recording of their passes through the network from a batch
+   * shape's third time on: on a GPU a graph of CUDA, which is the default where torch has it. On a
+   * CPU the parts of a recording are computed anew, for tests of the arithmetic. Where recording
+   * fails, steps are computed as they would be without.
+   */
+  recorded?: boolean;
   /** Without it the engine evaluates and predicts only. */
   training?: TrainingOptions;
 }
@@ -251,6 +263,8 @@ export interface EpochResult {
   seconds: { data: number; forward: number; backward: number; optimizer: number };
   /** Optimiser steps left out because gradients were not finite. */
   skipped: number;
+  /** Steps that replayed a recording. */
+  recorded: number;
 }
 
 /** What a file of weights gave a graph. */

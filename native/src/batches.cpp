@@ -1,6 +1,7 @@
 // Making batches ahead: the background thread plans and, on the CPU, renders; for a GPU it gathers
-// the images' bytes unless all of them lie there, and these are rendered on the stream of the step
-// that reads the pixels, so that nothing has to be waited for.
+// the images' bytes unless all of them lie there, and copies what the batch has beside the step
+// that is under way. They are rendered on the stream of the step that reads the pixels, so that the
+// host has nothing to wait for.
 #include "batches.h"
 
 #include <algorithm>
@@ -44,7 +45,7 @@ Renderer fastestOn(const at::Device& device) {
 }
 
 /** Memory of the host that a GPU copies from without a wait. */
-at::Tensor pinnedBytes(int64_t bytes, bool isPinned = kPinned) {
+at::Tensor pinnedBytes(int64_t bytes, bool isPinned) {
   return at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(isPinned));
 }
 
@@ -119,27 +120,27 @@ std::vector<int64_t> countsOf(const std::vector<std::vector<Truth>>& boxes) {
   return counts;
 }
 
-at::Tensor padded(const std::vector<std::vector<Truth>>& boxes, at::Device device) {
+/** The boxes of images, [n, objects, 5]; of fewer objects the rest has class −1. */
+at::Tensor padded(const std::vector<std::vector<Truth>>& boxes, bool isPinned) {
   size_t objectsMax = 1;
   for (const auto& image : boxes) objectsMax = std::max(objectsMax, image.size());
-  // A copy from memory that is not pinned would wait for all that was launched before it.
   at::Tensor truths =
       at::zeros({static_cast<int64_t>(boxes.size()), static_cast<int64_t>(objectsMax), 5},
-                at::TensorOptions(at::kFloat).pinned_memory(device.is_cuda()));
+                at::TensorOptions(at::kFloat).pinned_memory(isPinned));
   truths.select(2, 0).fill_(-1);
   static_assert(sizeof(Truth) == 5 * sizeof(float), "a truth is a row of the tensor");
   for (size_t i = 0; i < boxes.size(); i++)
     if (!boxes[i].empty())
       std::memcpy(truths.data_ptr<float>() + i * objectsMax * 5, boxes[i].data(),
                   boxes[i].size() * sizeof(Truth));
-  return truths.to(device, at::kFloat, kNonBlocking && device.is_cuda());
+  return truths;
 }
 
 }  // namespace
 
 Split::Split(const std::string& path, std::vector<ImageEntry> images, int classes,
              at::Device device)
-    : file_(path, std::move(images), classes), device_(device) {
+    : file_(path, std::move(images), classes), device_(device), uploads_(device) {
   uploaded_ = uploadable(file_, device);
 }
 
@@ -155,12 +156,16 @@ BatchSource::BatchSource(const Split& split, BatchRange range,
   begin();
 }
 
+at::Tensor BatchSource::pixelBuffer() const {
+  return at::empty({std::min(range_.batch, range_.images), 3, range_.sizeMax, range_.sizeMax},
+                   at::TensorOptions(at::kFloat).pinned_memory(split_.device().is_cuda()));
+}
+
 void BatchSource::begin() {
   if (next_ >= batches()) return;
   at::Tensor& buffer = buffers_[next_ % 2];
-  if (!buffer.defined() && renderer_ == Renderer::cpu)
-    buffer = at::empty({std::min(range_.batch, range_.images), 3, range_.sizeMax, range_.sizeMax},
-                       at::TensorOptions(at::kFloat).pinned_memory(split_.device().is_cuda()));
+  if (!buffer.defined() && renderer_ == Renderer::cpu && !split_.device().is_cuda())
+    buffer = pixelBuffer();
   pending_ = std::async(std::launch::async,
                         [this, batch = next_, buffer] { return prepare(batch, buffer); });
 }
@@ -180,26 +185,43 @@ BatchSource::PreparedBatch BatchSource::prepare(int batch, const at::Tensor& buf
   std::vector<PlannedImage> images;
   for (int i = 0; i < count; i++) images.push_back(plan_(first + i));
   const bool isPinned = split_.device().is_cuda();
-  if (range_.hasMasks) prepared.masks = maskBits(images, prepared.size, isPinned);
-  prepared.stencils = stencilsOf(images, prepared.size, isPinned);
+  at::Tensor masks;
+  if (range_.hasMasks) masks = maskBits(images, prepared.size, isPinned);
+  const at::Tensor stencils = stencilsOf(images, prepared.size, isPinned);
   for (PlannedImage& image : images) {
     prepared.plans.push_back(image.plan);
     prepared.boxes.push_back(std::move(image.truths));
     prepared.rings.push_back(std::move(image.rings));
   }
-  if (buffer.defined()) {
+  const Uploads& uploads = split_.uploads();
+  prepared.truths = uploads.begin(padded(prepared.boxes, isPinned));
+  prepared.masks = uploads.begin(masks);
+  if (renderer_ == Renderer::cpu) {
     const int64_t side = prepared.size;
-    prepared.pixels =
-        buffer.view(-1).narrow(0, 0, count * 3 * side * side).view({count, 3, side, side});
-    const uint8_t* stencils =
-        prepared.stencils.defined() ? prepared.stencils.data_ptr<uint8_t>() : nullptr;
-    const Rendering rendering{split_.file().data(),  stencils,
-                              prepared.plans.data(), count,
-                              prepared.size,         prepared.pixels.data_ptr<float>()};
+    // What a GPU copies is not filled again before it was copied: torch's pool of pinned memory
+    // sees to that.
+    const at::Tensor all = buffer.defined() ? buffer : pixelBuffer();
+    const at::Tensor pixels =
+        all.view(-1).narrow(0, 0, count * 3 * side * side).view({count, 3, side, side});
+    const Rendering rendering{
+        split_.file().data(),  stencils.defined() ? stencils.data_ptr<uint8_t>() : nullptr,
+        prepared.plans.data(), count,
+        prepared.size,         pixels.data_ptr<float>()};
     renderCpu(rendering, range_.threads, &abandoned_);
-  } else if (!split_.uploaded().defined()) {
-    prepared.gathered = gather(split_.file(), prepared.plans, split_.device().is_cuda());
+    prepared.pixels = uploads.begin(pixels);
+  } else {
+    prepared.stencils = uploads.begin(stencils);
+    if (!split_.uploaded().defined())
+      prepared.gathered = uploads.begin(gather(split_.file(), prepared.plans, isPinned));
+    // They read the gathered bytes by now.
+    if (renderer_ == Renderer::kernel) {
+      const size_t bytes = prepared.plans.size() * sizeof(Plan);
+      const at::Tensor plans = pinnedBytes(static_cast<int64_t>(bytes), isPinned);
+      std::memcpy(plans.data_ptr(), prepared.plans.data(), bytes);
+      prepared.planBytes = uploads.begin(plans);
+    }
   }
+  prepared.copied = uploads.mark();
   return prepared;
 }
 
@@ -210,41 +232,31 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
   PreparedBatch prepared = pending_.get();
   next_++;
   begin();
-  const at::Device device = split_.device();
-  DeviceBatch batch{{},
-                    {padded(prepared.boxes, device), {}, countsOf(prepared.boxes)},
+  split_.uploads().await(prepared.copied,
+                         {prepared.truths, prepared.masks, prepared.pixels, prepared.stencils,
+                          prepared.gathered, prepared.planBytes});
+  const std::vector<int64_t> counts = countsOf(prepared.boxes);
+  DeviceBatch batch{prepared.pixels,
+                    {prepared.truths, prepared.masks, counts},
                     std::move(prepared.boxes),
                     std::move(prepared.rings),
                     prepared.whole,
                     prepared.isStandIn};
-  if (prepared.masks.defined())
-    batch.labels.masks = prepared.masks.to(device, at::kByte, kNonBlocking && device.is_cuda());
-  if (prepared.pixels.defined()) {
-    // A blocking copy, as the next batch but one overwrites these pixels.
-    batch.images = device.is_cuda() ? prepared.pixels.to(device) : prepared.pixels;
-    return batch;
-  }
-  const at::Tensor file =
-      prepared.gathered.defined()
-          ? prepared.gathered.to(device, at::kByte, kNonBlocking && device.is_cuda())
-          : split_.uploaded();
-  at::Tensor stencils = prepared.stencils;
-  if (stencils.defined() && device.is_cuda())
-    stencils = stencils.to(device, at::kByte, kNonBlocking);
+  if (renderer_ == Renderer::cpu) return batch;
+  const at::Tensor file = prepared.gathered.defined() ? prepared.gathered : split_.uploaded();
+  const at::Tensor& stencils = prepared.stencils;
   if (renderer_ == Renderer::torch) {
     batch.images = renderTorch({file, stencils}, prepared.plans, prepared.size);
     return batch;
   }
 #ifdef VANTAGE_CUDA
+  const at::Device device = split_.device();
   const auto count = static_cast<int64_t>(prepared.plans.size());
   const int side = prepared.size;
-  at::Tensor plans = pinnedBytes(count * static_cast<int64_t>(sizeof(Plan)));
-  std::memcpy(plans.data_ptr(), prepared.plans.data(), prepared.plans.size() * sizeof(Plan));
-  const at::Tensor onGpu = plans.to(device, at::kByte, kNonBlocking);
   batch.images = at::empty({count, 3, side, side}, at::TensorOptions(device).dtype(at::kFloat));
   const Rendering rendering{file.data_ptr<uint8_t>(),
                             stencils.defined() ? stencils.data_ptr<uint8_t>() : nullptr,
-                            reinterpret_cast<const Plan*>(onGpu.data_ptr<uint8_t>()),
+                            reinterpret_cast<const Plan*>(prepared.planBytes.data_ptr<uint8_t>()),
                             static_cast<int>(count),
                             side,
                             batch.images.data_ptr<float>()};
@@ -259,8 +271,8 @@ BatchSource trainingBatches(const Split& split, const TrainingSettings& settings
                             const EpochBatches& batches) {
   const auto [epoch, from, seed, threads, hasMasks, share, renderer] = batches;
   auto order = std::make_shared<const std::vector<int>>(shuffled(split.images(), seed, epoch));
-  BatchRange range{split.images(), settings.batch, from,  imageSizeMax(settings), {},
-                   threads,        hasMasks,       share, renderer};
+  BatchRange range{split.images(), settings.batch, from,    imageSizeMax(settings), {}, threads,
+                   hasMasks,       share,          renderer};
   range.sizeOf = [epoch = batches.epoch, seed = batches.seed, settings](int batch) {
     return imageSizeAt(settings, seed, epoch, batch);
   };

@@ -10,6 +10,7 @@
 
 #include <ATen/ATen.h>
 
+#include "device.h"
 #include "image.h"
 #include "loss.h"
 
@@ -24,10 +25,13 @@ class Split {
   at::Device device() const { return device_; }
   /** Bytes on the GPU, [bytes]; undefined on the CPU and where the file is too large for it. */
   const at::Tensor& uploaded() const { return uploaded_; }
+  /** Copies to the device beside the steps on it. */
+  const Uploads& uploads() const { return uploads_; }
 
  private:
   ImageFile file_;
   at::Device device_;
+  Uploads uploads_;
   at::Tensor uploaded_;
 };
 
@@ -88,23 +92,28 @@ class BatchSource {
   std::optional<DeviceBatch> next(const std::function<bool()>& isStopped = {});
 
  private:
-  /** A batch as the background thread leaves it. */
+  /** A batch as the background thread leaves it: its tensors are on the device, or on their way. */
   struct PreparedBatch {
     std::vector<Plan> plans;
     std::vector<std::vector<Truth>> boxes;
     std::vector<std::vector<Ring>> rings;
     int whole = 0, size = 0;
     bool isStandIn = false;
-    /** Masks as labels, and stencils of what is pasted, on the CPU; undefined where there are none.
+    /** Boxes and masks as labels, and stencils of what is pasted; undefined where there are none.
      */
-    at::Tensor masks, stencils;
+    at::Tensor truths, masks, stencils;
     /** [n, 3, size, size]: the images, where the CPU renders them. */
     at::Tensor pixels;
-    /** Where the CPU does not, and the file is not on the GPU: the bytes that the plans read. */
-    at::Tensor gathered;
+    /** Where it does not: the bytes of `plans` for our kernel, and those that they read, where the
+     * file is not on the GPU. */
+    at::Tensor planBytes, gathered;
+    /** The end of their copies. */
+    Uploads::Mark copied;
   };
-  /** `buffer` has room for the largest images, where the CPU renders. */
+  /** `buffer` has room for the largest images, where the CPU renders for itself. */
   PreparedBatch prepare(int batch, const at::Tensor& buffer) const;
+  /** Room for images of the CPU, which a GPU copies. */
+  at::Tensor pixelBuffer() const;
   void begin();
 
   const Split& split_;
@@ -112,7 +121,7 @@ class BatchSource {
   Renderer renderer_;
   std::function<PlannedImage(int)> plan_;
   int next_;
-  /** Two buffers of pixels on the CPU: the caller reads one while the other is being filled. */
+  /** For a step on the CPU, which reads the pixels of one while the other is being filled. */
   at::Tensor buffers_[2];
   std::atomic<bool> abandoned_{false};
   /** Last: its destructor waits for the thread before the members that the thread uses go. */

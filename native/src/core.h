@@ -12,6 +12,7 @@
 #include "group.h"
 #include "mask.h"
 #include "network.h"
+#include "recorded-pass.h"
 #include "trainer.h"
 
 namespace vantage {
@@ -24,6 +25,8 @@ struct EngineCore {
   Network network;
   /** Null for an engine that does not train. */
   std::unique_ptr<Training> training;
+  /** Null where steps are not recorded, or could not be. */
+  std::unique_ptr<RecordedPasses> recorded;
   /** Null until the split was set. */
   std::unique_ptr<Split> train, val;
   /** The processes that train as one with this one, and their gradients; null while it is alone. */

@@ -11,9 +11,18 @@
 
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/cuda.h>
 #include <torch/version.h>
 #include "flags.h"
+// Older torches give no choice of what other threads may do while one records.
+#if defined(VANTAGE_GPU) && \
+    (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 1))
+#define VANTAGE_GRAPHS
+#include <ATen/cuda/CUDAGraph.h>
+#endif
 #ifdef VANTAGE_GPU
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -196,6 +205,95 @@ void* currentStream(const at::Device& device) {
   if (device.is_cuda()) return c10::cuda::getCurrentCUDAStream(device.index()).stream();
 #endif
   return nullptr;
+}
+
+void useOwnStream(const at::Device& device) {
+  if (!device.is_cuda()) return;
+  const c10::impl::VirtualGuardImpl streams(device.type());
+  streams.exchangeStream(streams.getStreamFromGlobalPool(device));
+}
+
+Uploads::Uploads(const at::Device& device) : device_(device) {
+  if (!device.is_cuda()) return;
+  const c10::impl::VirtualGuardImpl streams(device.type());
+  // Never the stream of the steps: the pool gives another one each time.
+  do stream_ = streams.getStreamFromGlobalPool(device);
+  while (*stream_ == streams.getStream(device));
+}
+
+at::Tensor Uploads::begin(const at::Tensor& pinned) const {
+  if (!stream_ || !pinned.defined()) return pinned;
+  const c10::StreamGuard guard(*stream_);
+  return pinned.to(device_, pinned.scalar_type(), kNonBlocking);
+}
+
+Uploads::Mark Uploads::mark() const {
+  if (!stream_) return nullptr;
+  auto event = std::make_shared<c10::Event>(device_.type());
+  event->record(*stream_);
+  return event;
+}
+
+void Uploads::await(const Mark& mark, const std::vector<at::Tensor>& copies) const {
+  if (!mark) return;
+  const auto reader = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  static_cast<c10::Event*>(mark.get())->block(reader);
+  // Their memory is not given to a later copy before what reads them is done.
+  for (const at::Tensor& copy : copies)
+    if (copy.defined()) copy.record_stream(reader);
+}
+
+bool canRecord(const at::Device& device) {
+#ifdef VANTAGE_GRAPHS
+  return device.is_cuda();
+#else
+  (void)device;
+  return false;
+#endif
+}
+
+#ifdef VANTAGE_GRAPHS
+struct Recording::Graph {
+  at::cuda::CUDAGraph graph;
+};
+#else
+struct Recording::Graph {};
+#endif
+
+Recording::Recording(const at::Device& device) : device_(device) {}
+Recording::~Recording() = default;
+
+void Recording::record(std::function<void()> work, const Recording* beside) {
+#ifdef VANTAGE_GRAPHS
+  if (device_.is_cuda()) {
+    auto recorded = std::make_unique<Graph>();
+    const auto pool = beside ? beside->graph_->graph.pool() : decltype(recorded->graph.pool()){};
+    // Another thread prepares the next batch meanwhile: what it allocates is none of this.
+    recorded->graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+    try {
+      work();
+    } catch (...) {
+      try {
+        recorded->graph.capture_end();
+      } catch (const c10::Error&) {
+        // CUDA refuses what was recorded by half.
+      }
+      throw;
+    }
+    recorded->graph.capture_end();
+    graph_ = std::move(recorded);
+    return;
+  }
+#endif
+  (void)beside;
+  work_ = std::move(work);
+}
+
+void Recording::replay() {
+#ifdef VANTAGE_GRAPHS
+  if (graph_) return graph_->graph.replay();
+#endif
+  work_();
 }
 
 Autocast::Autocast(Precision precision, const at::Device& device)

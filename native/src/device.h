@@ -2,10 +2,14 @@
 // reads torch's version.
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/core/Stream.h>
 
 #include "engine.h"
 
@@ -35,6 +39,63 @@ void releaseMemory(const at::Device& device);
 void synchronize(const at::Device& device);
 /** The cudaStream_t that torch is using; null on the CPU. */
 void* currentStream(const at::Device& device);
+/**
+ * Gives what the calling thread launches on a GPU from now on a stream of its own, as recordings
+ * ask for one that is not the default.
+ */
+void useOwnStream(const at::Device& device);
+
+/** Copies to a GPU beside what it computes, on a stream of their own; on a CPU there are none. */
+class Uploads {
+ public:
+  /** Null where nothing was copied. */
+  using Mark = std::shared_ptr<void>;
+
+  explicit Uploads(const at::Device& device);
+  /** Begins a copy, on any thread, of memory that is pinned; on a CPU gives the tensor itself. */
+  at::Tensor begin(const at::Tensor& pinned) const;
+  /** The end of the copies that were begun. */
+  Mark mark() const;
+  /**
+   * What the calling thread launches from now on waits for the mark, on the GPU; the host does not
+   * wait. `copies` are those that it is going to read.
+   */
+  void await(const Mark& mark, const std::vector<at::Tensor>& copies) const;
+
+ private:
+  at::Device device_;
+  std::optional<c10::Stream> stream_;
+};
+
+/** Whether a recording saves launches on that device; on a CPU it is done anew. */
+bool canRecord(const at::Device& device);
+
+/**
+ * Work that is the same every time, on tensors that stay where they are. On a GPU what it launches
+ * is recorded as one graph of CUDA, and launched as one; on a CPU it is done anew.
+ */
+class Recording {
+ public:
+  explicit Recording(const at::Device& device);
+  ~Recording();
+  Recording(const Recording&) = delete;
+
+  /**
+   * Takes the work without doing it: on a GPU the host runs it once, nothing is computed, and what
+   * it allocates is kept for the recording. All recordings that share a `beside` share that memory,
+   * so what one leaves is there until the next one is replayed, unless the host holds it.
+   */
+  void record(std::function<void()> work, const Recording* beside = nullptr);
+  /** Does the work. */
+  void replay();
+
+ private:
+  struct Graph;
+
+  at::Device device_;
+  std::unique_ptr<Graph> graph_;
+  std::function<void()> work_;
+};
 
 /** Autocast to a precision on the device while it lives; no effect for fp32. */
 class Autocast {

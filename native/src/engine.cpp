@@ -43,6 +43,13 @@ const EngineOptions& checked(const EngineOptions& options) {
   return options;
 }
 
+at::Device openedDevice(const std::string& name) {
+  const at::Device device = deviceOf(name);
+  // An engine is one thread's: so all that it does is on that stream.
+  useOwnStream(device);
+  return device;
+}
+
 at::ScalarType scalarOf(const std::string& dtype) {
   static const std::map<std::string, at::ScalarType> types = {
       {"F32", at::kFloat},  {"F16", at::kHalf}, {"BF16", at::kBFloat16},
@@ -132,10 +139,11 @@ TensorValues valuesOf(const at::Tensor& tensor) {
 
 EngineCore::EngineCore(const EngineOptions& given)
     : options(checked(given)),
-      device(deviceOf(options.device)),
+      device(openedDevice(options.device)),
       network(options.graph, device, options.seed) {
   network.setPrecision(options.precision);
   network.setFusedNorm(options.fusedNorm);
+  network.setChannelsLast(options.channelsLast.value_or(device.is_cuda()));
   if (options.precision == Precision::fp16) {
     if (!device.is_cuda()) refuse("fp16 is for GPUs");
     if (options.settings.lossScale == 0) options.settings.lossScale = kLossScale;
@@ -148,6 +156,8 @@ EngineCore::EngineCore(const EngineOptions& given)
   network.freeze(options.settings.freeze);
   training =
       std::make_unique<Training>(network.state(), options.settings, options.graph.lossItems());
+  if (options.recorded.value_or(canRecord(device)))
+    recorded = std::make_unique<RecordedPasses>(network);
 }
 
 void EngineCore::needsTraining() const {

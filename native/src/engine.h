@@ -51,6 +51,9 @@ struct EngineOptions {
   Precision precision = Precision::fp32;
   /** Batch norm and SiLU as one operation; nothing: where our kernel is there. */
   std::optional<bool> fusedNorm;
+  /** Weights of convolutions lie channels last, and epochs' steps are recorded; nothing: on a GPU.
+   */
+  std::optional<bool> channelsLast, recorded;
   bool training = false;
   TrainingSettings settings;
   /** Set to true on any thread, it ends the call under way in the middle of a step. */
@@ -131,6 +134,8 @@ struct EpochResult {
   double lr = 0;
   int batch = 0, batches = 0;
   int64_t images = 0, skipped = 0;
+  /** Steps whose passes were recorded before. */
+  int recorded = 0;
   double data = 0, forward = 0, backward = 0, optimizer = 0;
 };
 struct EvaluationOptions {

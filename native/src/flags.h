@@ -17,6 +17,8 @@ constexpr bool kCudnn = true;
 constexpr bool kPinned = true;
 /** `requires_grad`. */
 constexpr bool kNoGradient = false;
+/** `autograd::grad`: gradients have no gradients, and may be undefined. */
+constexpr bool kNoNewGraph = false, kMayLack = true;
 /** Switches of torch's contexts. */
 constexpr bool kEnabled = true, kDisabled = false;
 

@@ -90,6 +90,11 @@ class Network {
    */
   void setFusedNorm(std::optional<bool> isOn) { fusedNorm_ = isOn; }
   /**
+   * In training a pixel's values lie side by side, and so do those of the weights, which are moved.
+   * To be called before anything refers to the state.
+   */
+  void setChannelsLast(bool isOn);
+  /**
    * `stop` is read before every node, forward and backward: while it is true, both fail with
    * `Interruption`. A step takes seconds on a CPU, a node some hundredths of a step.
    */
@@ -111,6 +116,7 @@ class Network {
   at::Device device_;
   Precision precision_ = Precision::fp32;
   std::optional<bool> fusedNorm_;
+  bool channelsLast_ = false;
   std::shared_ptr<const std::atomic<bool>> stop_;
   const Group* group_ = nullptr;
   std::vector<NamedTensor> state_;

@@ -68,6 +68,13 @@ at::Tensor viewOf(const at::Tensor& all, const Slot& slot) {
                         all.storage_offset() + slot.start);
 }
 
+/** Whether values of equal shapes have the same order in memory. */
+bool liesAs(const at::Tensor& one, const at::Tensor& other) {
+  for (int64_t dim = 0; dim < one.dim(); ++dim)
+    if (one.size(dim) > 1 && one.stride(dim) != other.stride(dim)) return false;
+  return true;
+}
+
 std::vector<NamedTensor> viewsOf(const at::Tensor& all, const std::vector<Slot>& slots,
                                  TensorKind kind) {
   std::vector<NamedTensor> views;
@@ -153,8 +160,8 @@ void PackedState::takeGradients(at::Tensor& all) const {
       // No path led from the loss to it.
       parts.push_back(at::zeros({count}, all.options()));
     } else {
-      const bool alike = gradient.strides() == slot.tensor.strides();
-      const auto laid = alike ? gradient : at::empty_like(slot.tensor).copy_(gradient);
+      const auto laid =
+          liesAs(gradient, slot.tensor) ? gradient : at::empty_like(slot.tensor).copy_(gradient);
       parts.push_back(laid.as_strided({count}, {1}, laid.storage_offset()));
     }
     if (rest > 0) parts.push_back(gap.narrow(0, 0, rest));

@@ -84,6 +84,8 @@ struct LearnOptions {
   at::Tensor scale;
   /** Marks forward and backward; may be null. */
   Stopwatch* stopwatch = nullptr;
+  /** The network's passes, recorded for this shape of a batch; null to compute them. */
+  RecordedPass* recorded = nullptr;
 };
 
 /**
@@ -93,7 +95,8 @@ struct LearnOptions {
  */
 at::Tensor learn(EngineCore& core, const at::Tensor& images, const Labels& labels,
                  const LearnOptions& options) {
-  const NetworkMaps maps = core.network.forward(images, options.norm);
+  const NetworkMaps maps = options.recorded ? options.recorded->forward(images)
+                                            : core.network.forward(images, options.norm);
   core.network.checkStop();
   const TotalLoss loss = totalLoss(maps, labels, options.o2mShare, core.options.settings);
   core.network.checkStop();
@@ -106,6 +109,7 @@ at::Tensor learn(EngineCore& core, const at::Tensor& images, const Labels& label
   } else {
     learned.backward();
   }
+  if (options.recorded) options.recorded->backward();
   if (options.stopwatch) options.stopwatch->mark(Stopwatch::backward);
   const auto total = loss.total.detach() / static_cast<double>(labels.images());
   std::vector<at::Tensor> items{total, loss.o2o.box.detach(), loss.o2o.cls.detach(),
@@ -117,6 +121,38 @@ at::Tensor learn(EngineCore& core, const at::Tensor& images, const Labels& label
   }
   // Means over the whole batch: each process's items are its share of them.
   return labels.sum(at::stack(items));
+}
+
+/** As `learn`, of a step: what ends halfway leaves nothing. */
+at::Tensor learnGuarded(EngineCore& core, const at::Tensor& images, const Labels& labels,
+                        const LearnOptions& options) {
+  GuardedPass pass(core);
+  const auto items = learn(core, images, labels, options);
+  pass.keep();
+  return items;
+}
+
+struct LearnedStep {
+  at::Tensor items;
+  bool isRecorded = false;
+};
+
+/** The same with recorded passes, where there are some for such batches. */
+LearnedStep learnStep(EngineCore& core, const at::Tensor& images, const Labels& labels,
+                      LearnOptions options) {
+  if (core.recorded && !core.group) {
+    try {
+      options.recorded = core.recorded->passFor(images);
+      if (options.recorded) return {learnGuarded(core, images, labels, options), true};
+    } catch (const c10::Error&) {
+      // They do not fit into memory beside what other steps need, or the device refuses them:
+      // without, the step is as it would have been, and if it fails, too, that is told.
+      options.recorded = nullptr;
+      core.recorded.reset();
+      releaseMemory(core.device);
+    }
+  }
+  return {learnGuarded(core, images, labels, options)};
 }
 
 LossItems itemsOf(const at::Tensor& items) {
@@ -166,14 +202,13 @@ class Epoch {
   void step(const DeviceBatch& batch) {
     const TrainingSettings& settings = core_.options.settings;
     stopwatch_.mark(Stopwatch::data);
-    GuardedPass pass(core_);
+    if (core_.group) core_.group->part = {batch.whole, batch.isStandIn ? 0.0 : 1.0};
     const LearnOptions options{o2mShareAt(epoch_, settings.epochs), BatchNorm::training,
                                training_.optimizer.lossScale(), &stopwatch_};
     Labels labels = batch.labels;
     labels.group = core_.group.get();
-    if (core_.group) core_.group->part = {batch.whole, batch.isStandIn ? 0.0 : 1.0};
-    const auto items = learn(core_, batch.images, labels, options);
-    pass.keep();
+    const auto [items, isRecorded] = learnStep(core_, batch.images, labels, options);
+    result_.recorded += isRecorded;
     training_.optimizer.gather();
     ++training_.gathered;
     const Rates rates = ratesAt(settings, epoch_, result_.batch, result_.batches);
@@ -326,11 +361,9 @@ LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
   const at::Tensor images = core.images(batch);
   const Labels labels = labelsOf(batch, core.network);
   const TrainingSettings& settings = core.options.settings;
-  GuardedPass pass(core);
   const LearnOptions options{o2mShareAt(epoch, settings.epochs), BatchNorm::training,
                              training.optimizer.lossScale()};
-  const auto items = learn(core, images, labels, options);
-  pass.keep();
+  const auto items = learnStep(core, images, labels, options).items;
   training.optimizer.forget();
   training.gathered = 0;
   // The optimizer takes the gradients away; `tensor` shows them as they were before clipping.

@@ -4,14 +4,14 @@
 // Where a GPU is: also larger batches, and the larger variant. Last, how many times as fast images
 // are made ready on two cores.
 
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { randomFillSync } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { probeEngine } from "../../gpu-node/training/engine-probe.ts";
-import type { Engine, TrainingOptions } from "../../native/index.d.ts";
+import type { Engine, EngineOptions, TrainingOptions } from "../../native/index.d.ts";
 import { ENGINE_ENVIRONMENT, loadEngine } from "../../native/load.ts";
 import { AUGMENTATION_PRESETS } from "../../shared/augmentation.ts";
 import { type DetectorTask, detectorGraph, type Variant } from "../../shared/detector.ts";
@@ -58,6 +58,11 @@ interface Measurement {
   parts: Record<string, number>;
   /** Of an augmented epoch; the engine's alone. */
   imagesPerSecond?: number;
+  /**
+   * On a GPU: the same without recordings, and how much of an epoch's time the GPU computed, in
+   * percent, as its driver tells it.
+   */
+  onGpu?: { plainImagesPerSecond: number; busyPercent: number | null };
   /** How many times as fast as fp32, by the clock and in time of the CPU; the engine's alone. */
   inBf16?: { clock: number; cpu: number };
 }
@@ -126,19 +131,28 @@ const trainingOf = ({
   augmentation: AUGMENTATION_PRESETS.standard,
 });
 
-async function measureEngine(configuration: Configuration): Promise<Measurement> {
-  const { task, variant, imageSize, batch, precision, device, threads, steps, warmup } =
-    configuration;
+function loadedEngine() {
   const loaded = loadEngine();
   if ("missing" in loaded) throw new Error(loaded.missing);
-  const engine = new loaded.native.Engine({
+  return loaded.native;
+}
+
+function engineOf(configuration: Configuration, options: Pick<EngineOptions, "recorded"> = {}) {
+  const { task, variant, precision, device, threads } = configuration;
+  return new (loadedEngine().Engine)({
     graph: detectorGraph(variant, CLASSES, task),
     device,
     seed: 0,
     threads,
     precision,
     training: trainingOf(configuration),
+    ...options,
   });
+}
+
+async function measureEngine(configuration: Configuration): Promise<Measurement> {
+  const { task, imageSize, batch, precision, device, steps, warmup } = configuration;
+  const engine = engineOf(configuration);
   await engine.ready;
   const images = new Float32Array(batch * 3 * imageSize * imageSize);
   for (let at = 0, state = 1; at < images.length; at++) {
@@ -163,10 +177,59 @@ async function measureEngine(configuration: Configuration): Promise<Measurement>
   const cpuSeconds = (user + system) / 1e6;
   const { bytes: memoryBytes } = await engine.probe({ batch, imageSize });
   const inBf16 = precision === "bf16" ? await speedup(engine, configuration) : null;
+  const gpu = device === "cuda" ? new GpuMeter() : null;
   const epoch = await augmentedEpoch(engine, configuration);
+  const busyPercent = gpu?.end() ?? null;
   await engine.close();
-  const { torch } = loaded.native.describe();
-  return { torch, seconds, cpuSeconds, losses, memoryBytes, ...(inBf16 && { inBf16 }), ...epoch };
+  const { torch } = loadedEngine().describe();
+  const onGpu = gpu && { plainImagesPerSecond: await plainRate(configuration), busyPercent };
+  return {
+    torch,
+    seconds,
+    cpuSeconds,
+    losses,
+    memoryBytes,
+    ...(inBf16 && { inBf16 }),
+    ...epoch,
+    ...(onGpu && { onGpu }),
+  };
+}
+
+/** Images a second where steps are not recorded. */
+async function plainRate(configuration: Configuration): Promise<number> {
+  const engine = engineOf(configuration, { recorded: false });
+  try {
+    // The first epoch also measures which algorithms to use.
+    await augmentedEpoch(engine, configuration);
+    return (await augmentedEpoch(engine, configuration)).imagesPerSecond;
+  } finally {
+    await engine.close();
+  }
+}
+
+/** How much of the time since it was made the first GPU computed, by its driver. */
+class GpuMeter {
+  readonly #child = spawn(
+    "nvidia-smi",
+    ["--id=0", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "100"],
+    { stdio: ["ignore", "pipe", "ignore"] },
+  );
+  #output = "";
+
+  constructor() {
+    this.#child.stdout.setEncoding("utf8").on("data", (text: string) => {
+      this.#output += text;
+    });
+    // Without the driver's program there is no figure.
+    this.#child.on("error", () => {});
+  }
+
+  /** The mean in percent; null where there was no answer. */
+  end(): number | null {
+    this.#child.kill();
+    const samples = this.#output.trim().split("\n").filter(Boolean).map(Number);
+    return samples.length > 0 ? samples.reduce((sum, one) => sum + one, 0) / samples.length : null;
+  }
 }
 
 /** How many times as fast forward and backward are in bf16: fastest of steps done in turn. */
@@ -254,7 +317,7 @@ function configurations(): Configuration[] {
     );
   }
   const steps = Number(values.steps ?? 30);
-  const sizes = [16, 64, 128].flatMap((batch) => TASKS.map((task) => ({ batch, task })));
+  const sizes = [8, 16, 64, 128].flatMap((batch) => TASKS.map((task) => ({ batch, task })));
   return (["det26n", "det26m"] as const).flatMap((variant) =>
     sizes.flatMap((size) =>
       (["fp32", "bf16"] as const).map((precision) => ({
@@ -314,6 +377,11 @@ async function main() {
     if (other) {
       const rest = `torch ${other.torch}, first loss ${other.losses[0]}`;
       notes.push(`plain without data: ${shares(other)}; ${rest}`);
+    }
+    if (own?.onGpu) {
+      const { plainImagesPerSecond, busyPercent } = own.onGpu;
+      const times = ((own.imagesPerSecond ?? 0) / plainImagesPerSecond).toFixed(2);
+      notes.push(`${name}: ${times} times as fast as unrecorded; GPU busy ${busyPercent} %`);
     }
     if (own?.inBf16) {
       const { clock, cpu } = own.inBf16;

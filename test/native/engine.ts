@@ -3,6 +3,14 @@
 
 import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../native/load.ts";
 
+/**
+ * Where the engine of the tests against the reference computes: `ENGINE_DEVICE=cuda` has them judge
+ * a GPU.
+ */
+export const DEVICE = process.env.ENGINE_DEVICE === "cuda" ? "cuda" : "cpu";
+// Convolutions of fp32 would be rounded to ten bits of mantissa.
+if (DEVICE === "cuda") process.env.NVIDIA_TF32_OVERRIDE = "0";
+
 Object.assign(process.env, ENGINE_ENVIRONMENT);
 const loaded = loadEngine();
 if ("missing" in loaded) process.stderr.write(`SKIPPED: ${loaded.missing}\n`);
@@ -15,5 +23,7 @@ export const hasBf16 = "native" in loaded && loaded.native.describe().cpuBf16;
 if ("native" in loaded && !hasBf16) {
   process.stderr.write("SKIPPED: this CPU has no instructions for bf16\n");
 }
+/** Whether there is a GPU, and an engine that was built for it. */
+export const hasGpu = "native" in loaded && loaded.native.describe().gpus.length > 0;
 /** The precisions in which this CPU makes steps. */
 export const PRECISIONS = hasBf16 ? (["fp32", "bf16"] as const) : (["fp32"] as const);

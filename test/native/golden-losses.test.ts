@@ -223,13 +223,17 @@ describe.skipIf(!native)("losses and gradients of det26n", () => {
   });
 });
 
-describe.skipIf(!native)("losses and gradients of det26n with norm and SiLU as one", () => {
-  it.each(["several objects", "objects that leave the frame"])("with %s", async (name) => {
+describe.skipIf(!native)("losses and gradients of det26n as on a GPU", () => {
+  it.each([
+    ["several objects", "fusedNorm"],
+    ["objects that leave the frame", "fusedNorm"],
+    ["several objects", "channelsLast"],
+  ])("with %s and %s", async (name, choice) => {
     const graph = detectorGraph("det26n", 3);
-    const options = { graph, seed: 1, training: trainingOf(RECIPE, 64), fusedNorm: true };
+    const options = { graph, seed: 1, training: trainingOf(RECIPE, 64), [choice]: true };
     await withPair(options, async (pair) => {
       const distances = await compare(pair, 5, HARD[name] as Scene, 0.6);
-      measured(`${name}, norm and SiLU as one`, distances);
+      measured(`${name}, ${choice}`, distances);
       expect(distances.items.distance).toBeLessThan(ITEMS_MAX);
       expect(distances.gradients.distance).toBeLessThan(GRADIENTS_MAX);
     });

@@ -95,6 +95,8 @@ EngineOptions readOptions(const Napi::Value& value) {
   options.threads = from.integer("threads", 1, 1024);
   options.precision = readPrecision(from).value_or(options.precision);
   if (from.has("fusedNorm")) options.fusedNorm = from.flag("fusedNorm");
+  if (from.has("channelsLast")) options.channelsLast = from.flag("channelsLast");
+  if (from.has("recorded")) options.recorded = from.flag("recorded");
   options.training = from.has("training");
   if (options.training) options.settings = readTraining(from.object("training"));
   return options;

@@ -47,6 +47,7 @@ Napi::Value toJs(Napi::Env env, const EpochResult& result) {
   seconds["optimizer"] = result.optimizer;
   object["seconds"] = seconds;
   object["skipped"] = static_cast<double>(result.skipped);
+  object["recorded"] = result.recorded;
   return object;
 }
 

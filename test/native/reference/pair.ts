@@ -12,7 +12,7 @@ import type {
   TrainingOptions,
 } from "../../../native/index.d.ts";
 import { type DetectorGraph, stateTensors } from "../../../shared/detector.ts";
-import { native } from "../engine.ts";
+import { DEVICE, native } from "../engine.ts";
 import { type BranchMaps, type DetectorMaps, type State, stateOf } from "./forward.ts";
 import type { Recipe } from "./optimizer.ts";
 import { distance } from "./scenes.ts";
@@ -26,22 +26,22 @@ export interface EnginePair {
 
 /** Calls with an engine that has loaded seeded weights; frees it whatever happens. */
 export async function withPair<Result>(
-  options: Pick<EngineOptions, "graph" | "seed" | "training" | "precision" | "fusedNorm"> & {
-    weights?: Weights;
-  },
+  options: Pick<EngineOptions, "graph" | "seed" | "training" | "precision"> &
+    Pick<EngineOptions, "fusedNorm" | "channelsLast"> & { weights?: Weights },
   work: (twin: EnginePair) => Promise<Result>,
 ): Promise<Result> {
-  const { graph, seed, training, precision, fusedNorm } = options;
+  const { graph, seed, training, precision, fusedNorm, channelsLast } = options;
   const weights = options.weights ?? randomWeights(graph, seed);
   const folder = mkdtempSync(join(tmpdir(), "vantage-golden-"));
   const settings = {
     graph,
-    device: "cpu",
+    device: DEVICE,
     seed,
     threads: 1,
     ...(training && { training }),
     ...(precision && { precision }),
     ...(fusedNorm && { fusedNorm }),
+    ...(channelsLast && { channelsLast }),
   } as const;
   const engine = new native.Engine(settings);
   try {
