@@ -58,8 +58,8 @@ export interface EngineOptions {
    */
   fusedNorm?: boolean;
   /**
-   * Whether training has maps and weights with the channels of a pixel side by side. Default: on a
-   * GPU. Files have the same tensors either way.
+   * Whether training has maps and weights with the channels of a pixel side by side: by default.
+   * Files have the same tensors either way.
    */
   channelsLast?: boolean;
   /**

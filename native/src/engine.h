@@ -51,9 +51,10 @@ struct EngineOptions {
   Precision precision = Precision::fp32;
   /** Batch norm and SiLU as one operation; nothing: where our kernel is there. */
   std::optional<bool> fusedNorm;
-  /** Weights of convolutions lie channels last, and epochs' steps are recorded; nothing: on a GPU.
-   */
-  std::optional<bool> channelsLast, recorded;
+  /** In training, a pixel's values lie side by side, and those of weights as well. */
+  bool channelsLast = true;
+  /** Steps are recorded; nothing: on a GPU. */
+  std::optional<bool> recorded;
   bool training = false;
   TrainingSettings settings;
   /** Set to true on any thread, it ends the call under way in the middle of a step. */

@@ -50,9 +50,8 @@ void GradientBuckets::begin() {
 
 at::Tensor GradientBuckets::viewOf(const Parameter& parameter) const {
   const at::Tensor& tensor = parameter.tensor;
-  return buckets_[parameter.bucket]
-      .values.narrow(0, parameter.offset, tensor.numel())
-      .view(tensor.sizes());
+  return buckets_[parameter.bucket].values.as_strided(tensor.sizes(), tensor.strides(),
+                                                      parameter.offset);
 }
 
 void GradientBuckets::take(Parameter& parameter, const at::Tensor& gradient) {

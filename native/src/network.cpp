@@ -220,8 +220,7 @@ NetworkMaps Network::forward(const at::Tensor& images, BatchNorm norm) {
   if (graph_.prototypes >= 0) wanted[graph_.prototypes] = &maps.prototypes;
   if (graph_.semantic >= 0) wanted[graph_.semantic] = &maps.semantic;
 
-  // Values of a pixel side by side: what convolutions like. Training on a CPU gains 6 % at most
-  // from it, and pays with three times the rounding error (measured against the tests' reference).
+  // Values of a pixel side by side: what convolutions like.
   const at::Tensor pixels =
       isEvaluation || channelsLast_ ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
   std::vector<at::Tensor> counters;

@@ -41,7 +41,7 @@ export async function withPair<Result>(
     ...(training && { training }),
     ...(precision && { precision }),
     ...(fusedNorm && { fusedNorm }),
-    ...(channelsLast && { channelsLast }),
+    ...(channelsLast !== undefined && { channelsLast }),
   } as const;
   const engine = new native.Engine(settings);
   try {
