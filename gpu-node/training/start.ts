@@ -290,7 +290,7 @@ async function firstWeights({ payload, context, graph, report }: StartParts, eng
     const path = await checkedWeights(installed).catch((cause: unknown) => {
       if (!(cause instanceof BundleBroken)) throw cause;
       const { name } = installed.manifest;
-      const detail = `the weights ${name} are damaged on this node: install them again`;
+      const detail = `the weights ${name} are damaged on this node: npm run models -- install`;
       // Another node's may be whole.
       throw new TaskFailure("bad_weights", detail, { retryable: true, cause });
     });
