@@ -9,7 +9,7 @@ import sharp from "sharp";
 import { afterAll, describe, expect, it } from "vitest";
 import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { models } from "../../../gpu-node/models.ts";
-import { loadPretrained } from "../../../gpu-node/training/pretrained-weights.ts";
+import { loadPretrained, readPretrained } from "../../../gpu-node/training/pretrained-weights.ts";
 import { pretrain } from "../../../gpu-node/training/pretraining.ts";
 import { FEATURES, type PreparedImage } from "../../../gpu-node/training/pretraining-images.ts";
 import {
@@ -171,11 +171,12 @@ describe.skipIf(!native)("pre-training", () => {
     const { Engine } = native as NonNullable<typeof native>;
     const engine = new Engine({ graph, device: "cpu", seed: 0, threads: 1 });
     const file = { path: join(root, "whole.safetensors"), format: "safetensors" as const };
-    const { report } = await loadPretrained(engine, graph, { ...file, temporary: join(root, "t") });
+    const first = await readPretrained(graph, file);
+    const { report } = await loadPretrained(engine, first, join(root, "t"));
     await engine.close();
     // Counters of batches are matched as well, and the two heads start fresh.
     expect(report.matched).toBe(features.length);
-    expect([report.mismatched, report.unused]).toEqual([[], []]);
+    expect([report.mismatched, report.unused, first.hasHead]).toEqual([[], [], false]);
   });
 
   it("begins anew, and says so, where its checkpoint is none any more", async () => {
