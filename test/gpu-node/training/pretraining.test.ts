@@ -4,14 +4,20 @@
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import sharp from "sharp";
 import { afterAll, describe, expect, it } from "vitest";
 import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { models } from "../../../gpu-node/models.ts";
 import { loadPretrained, readPretrained } from "../../../gpu-node/training/pretrained-weights.ts";
 import { pretrain } from "../../../gpu-node/training/pretraining.ts";
-import { FEATURES, type PreparedImage } from "../../../gpu-node/training/pretraining-images.ts";
+import {
+  FEATURES,
+  listImages,
+  type PreparedImage,
+  prepareImages,
+  readPrepared,
+} from "../../../gpu-node/training/pretraining-images.ts";
 import {
   drawView,
   numbersOf,
@@ -105,6 +111,29 @@ async function folderOf(name: string): Promise<string> {
   writeFileSync(join(folder, "notes.txt"), "none");
   return folder;
 }
+
+describe("features of pictures", () => {
+  it("are kept, and those of another encoder are not read", async () => {
+    const [path = ""] = await listImages(await folderOf("kept"));
+    const workDir = join(root, "kept.work");
+    const prepared = async () => {
+      const options = { workDir, modelsDir: join(root, "models"), longestSide: 64, cpuThreads: 1 };
+      const { files } = await prepareImages([path], options, () => {});
+      return { file: files[0] ?? "", ...(await readPrepared(files[0] ?? "")) };
+    };
+    const { file, features } = await prepared();
+    expect(features.values.some((value) => value !== 0)).toBe(true);
+    // The size of an image without a pixel, and of features without a cell.
+    const empty = new Uint8Array(16);
+    writeFileSync(file, empty);
+    expect((await prepared()).features.values).toHaveLength(0);
+    rmSync(file);
+    const content = basename(file).slice(0, 64);
+    for (const name of [`${content}-64.picture`, `${content}-64-0123456789abcdef.picture`])
+      writeFileSync(join(workDir, name), empty);
+    expect((await prepared()).features).toEqual(features);
+  });
+});
 
 const said: string[] = [];
 const terminal = {
