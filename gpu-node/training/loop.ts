@@ -102,9 +102,7 @@ async function evaluate(parts: LoopParts): Promise<Evaluation | null> {
   const { engine, evaluationBatch, settings, report, valImages, stop } = parts;
   const { image_size: imageSize } = settings;
   const evaluation = await evaluationBatch.measure(async (batch) =>
-    stop.aborted
-      ? null
-      : engine.evaluate({ split: "val", batch, imageSize }, () => report.tell()),
+    stop.aborted ? null : engine.evaluate({ split: "val", batch, imageSize }, () => report.tell()),
   );
   return !evaluation || evaluation.images < valImages ? null : evaluation;
 }
