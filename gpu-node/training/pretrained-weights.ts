@@ -32,7 +32,7 @@ export interface PretrainedFile {
 
 /** First weights under a graph's names, for an engine that is to begin with them. */
 export interface FirstWeights extends TensorArrangement {
-  /** Something of a head of the graph's is among them; without it a run learns that from nothing. */
+  /** Something of the graph's head is among them; without it a run learns that from nothing. */
   hasHead: boolean;
 }
 

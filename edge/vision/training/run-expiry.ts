@@ -2,9 +2,8 @@
 // others, and where none has them it would wait for ever. It fails after a while, and says why.
 
 import { sql } from "drizzle-orm";
-import { MINUTE } from "../../../shared/time.ts";
+import { iso, MINUTE } from "../../../shared/time.ts";
 import type { Parts } from "../base/parts.ts";
-import { instantOf } from "../fleet/device-access.ts";
 import { giveUp } from "../tasks/interventions.ts";
 import { hasHeardOfNode, hasWeights } from "../tasks/nodes.ts";
 import { trainEnded } from "./ended.ts";
@@ -19,7 +18,7 @@ const STRANDED_MAX = 200;
  * minute cron calls it.
  */
 export async function failStrandedRuns(parts: Parts): Promise<void> {
-  const since = sql`${instantOf(parts.clock() - STRANDED_MS)}`;
+  const since = sql`${iso(parts.clock() - STRANDED_MS)}::timestamptz`;
   const isThere = hasHeardOfNode({
     kind: "train",
     workspaceId: sql`task.workspace_id`,

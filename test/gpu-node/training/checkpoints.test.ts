@@ -179,7 +179,7 @@ describe.skipIf(!native)("memory that does not suffice", () => {
   /** The engine on a machine where no more than so many images are measured together. */
   function crowded(most: number, seen: number[]): Native {
     const { Engine, ...rest } = native as Native;
-    class Crowded extends Engine {
+    class SmallEngine extends Engine {
       override evaluate(...args: Parameters<InstanceType<typeof Engine>["evaluate"]>) {
         const [{ batch }] = args;
         seen.push(batch);
@@ -188,7 +188,7 @@ describe.skipIf(!native)("memory that does not suffice", () => {
         return Promise.reject(Object.assign(error, { code: "out_of_memory" }));
       }
     }
-    return { ...rest, Engine: Crowded };
+    return { ...rest, Engine: SmallEngine };
   }
 
   it("halves the images that are measured together, and keeps to that", async () => {
