@@ -8,10 +8,11 @@ import { Secret } from "../shared/secret.ts";
 import { systemClock } from "../shared/time.ts";
 import { createLog, type Log, outliveFullDisk, toStandardOutput } from "./base/log.ts";
 import { findTools, type Tools } from "./media/ffmpeg.ts";
-import { coresOfSlot, describeNode } from "./node/capabilities.ts";
+import { coresOfSlot, describeNode, offeredModels } from "./node/capabilities.ts";
 import { type Config, parseConfig } from "./node/config.ts";
 import { type Identity, lockFolder, readIdentity, writeIdentity } from "./node/identity.ts";
 import { nodeMetrics } from "./node/metrics.ts";
+import { Offer } from "./node/offer.ts";
 import { connect, NodeRefusal, register, type Service } from "./node/service.ts";
 import { type StatusPage, serveStatus } from "./node/status.ts";
 import { startWorker, type Worker, type WorkerOptions } from "./node/worker.ts";
@@ -70,6 +71,12 @@ export async function runNode(
     const capabilities = await capabilitiesOf(config, parts, tools);
     for (const sentence of capabilities.missing) log.warning("missing", { sentence });
     const { identity, service } = await introduce(config, capabilities, log, early.signal);
+    const offer = new Offer(capabilities, async () =>
+      offeredModels(
+        await parts.listSegmenters(config.modelsDir),
+        await listWeights(config.modelsDir),
+      ),
+    );
     const { name, url } = config;
     const node_id = identity.nodeId || null;
     // Nobody asks before the worker is there: it is started before anything else can happen.
@@ -77,7 +84,7 @@ export async function runNode(
       name,
       node_id,
       url,
-      capabilities,
+      capabilities: offer.capabilities,
       worker: (worker as Worker).status(),
     });
     const slot = slotOptions(config, parts, tools, capabilities);
@@ -92,7 +99,7 @@ export async function runNode(
     early.signal.throwIfAborted();
     worker = startWorker({
       service,
-      capabilities,
+      offer,
       log,
       clock: systemClock,
       slot,

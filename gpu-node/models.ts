@@ -6,6 +6,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { ENGINE_ENVIRONMENT } from "../native/load.ts";
+import { HEARTBEAT_SECONDS } from "../shared/node-protocol.ts";
 import { modelsDirOf } from "./node/config.ts";
 import { BUILTIN } from "./segmenters/builtin-info.ts";
 import { sizeOf } from "./segmenters/bundle.ts";
@@ -138,7 +139,7 @@ const EXEMPLAR = { none: "none", same_image: "from the same picture", any_image:
 
 async function remove(name: string, modelsDir: string, say: Terminal["say"]): Promise<void> {
   await removeBundle(modelsDir, name);
-  say(`Removed ${name}. A node offers it until it starts again.`);
+  say(`Removed ${name}. A node that runs stops offering it within ${HEARTBEAT_SECONDS} seconds.`);
 }
 
 async function install(
@@ -161,7 +162,7 @@ async function install(
   say(`Source: ${manifest.source}`);
   say(
     `Runs of ${manifest.variant} start from it by pretrained: {"dataset": ` +
-      `"${manifest.dataset}"}, once the node was started again.`,
+      `"${manifest.dataset}"}; a node that runs offers them within ${HEARTBEAT_SECONDS} seconds.`,
   );
 }
 

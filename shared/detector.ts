@@ -274,6 +274,9 @@ interface StackShape {
   attention?: boolean;
 }
 
+/** The layer that finds objects; those before it are the backbone and the neck. */
+export const HEAD_LAYER = 23;
+
 /** A variant's graph with both branches, as it is trained. */
 export function detectorGraph(
   variant: Variant,
@@ -282,7 +285,7 @@ export function detectorGraph(
 ): DetectorGraph {
   const build = new Builder();
   const levels = features(build, variant);
-  build.layer = 23;
+  build.layer = HEAD_LAYER;
   const name = "layers.23";
   const branch = (which: string, inputs: number[]): HeadBranch =>
     headBranch(build, `${name}.${which}`, { inputs, classes, task });
@@ -301,7 +304,7 @@ export function detectorGraph(
 export function featureGraph(variant: Variant, channels: number): DetectorGraph {
   const build = new Builder();
   const levels = features(build, variant);
-  build.layer = 23;
+  build.layer = HEAD_LAYER;
   const branch = (which: string, inputs: number[]): HeadBranch => {
     const each = (part: string, count: number) =>
       inputs.map((input, level) => build.plain(`features.${which}.${part}.${level}`, input, count));

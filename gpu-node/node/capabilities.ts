@@ -14,6 +14,7 @@ import { findTrtexec } from "../export/trtexec.ts";
 import type { Tools } from "../media/ffmpeg.ts";
 import type { SegmenterInfo } from "../segmenters/segmenter.ts";
 import type { EngineDescription } from "../training/engine-probe.ts";
+import type { OfferedModels } from "./offer.ts";
 
 type Engine = Extract<EngineDescription, { engine: unknown }>["engine"];
 
@@ -96,16 +97,7 @@ export async function describeNode(machinery: Machinery): Promise<Capabilities> 
     models_bytes_max: machinery.modelsBytesMax ?? Math.floor(memory / MODELS_PART),
     cores: availableParallelism(),
     ffmpeg: tools?.version ?? null,
-    segmenters: segmenters.map((info) => ({
-      name: info.name,
-      title: info.title,
-      text: info.text,
-      vocabulary: [...info.vocabulary],
-      meanings: info.meanings,
-      exemplar: info.exemplar,
-      licence: info.licence,
-    })),
-    weights: [...(machinery.weights ?? [])],
+    ...offeredModels(segmenters, machinery.weights ?? []),
     ...(trtexec && { trtexec: { version: trtexec.version, gpu: trtexec.gpu } }),
     ...("engine" in machinery.engine && {
       engine: engineReport(machinery.engine.engine, { hasGpu: gpus !== null, slots }),
@@ -114,6 +106,23 @@ export async function describeNode(machinery: Machinery): Promise<Capabilities> 
     missing: missing(machinery, { hasGpu: gpus !== null, hasTrtexec: trtexec !== null }),
   };
 }
+
+/** What lies in a node's folder of models, as the node protocol has it. */
+export const offeredModels = (
+  segmenters: readonly SegmenterInfo[],
+  weights: readonly InstalledWeights[],
+): OfferedModels => ({
+  segmenters: segmenters.map((info) => ({
+    name: info.name,
+    title: info.title,
+    text: info.text,
+    vocabulary: [...info.vocabulary],
+    meanings: info.meanings,
+    exemplar: info.exemplar,
+    licence: info.licence,
+  })),
+  weights: [...weights],
+});
 
 /** Cores of one of a node's slots, at least one. */
 export const coresOfSlot = (cores: number, slots: number): number =>

@@ -4,7 +4,7 @@
 // reports an end only when it saw it.
 
 import { LINE_KIND_NAMES } from "../../shared/line.ts";
-import type { Capabilities, ClaimedTask, Outcome, Verdict } from "../../shared/node-protocol.ts";
+import type { ClaimedTask, Outcome, Verdict } from "../../shared/node-protocol.ts";
 import { HEARTBEAT_SECONDS } from "../../shared/node-protocol.ts";
 import { type Clock, HOUR, iso } from "../../shared/time.ts";
 import type { Log } from "../base/log.ts";
@@ -31,6 +31,7 @@ import {
 } from "./lanes.ts";
 import type { Line } from "./line.ts";
 import type { ObjectReply, ObjectRequest } from "./messages.ts";
+import type { Offer } from "./offer.ts";
 import { ProgressReports } from "./progress-reports.ts";
 import { LeaseStale, NodeRefusal, type Service } from "./service.ts";
 import { Slot, type SlotOptions } from "./slot.ts";
@@ -41,7 +42,7 @@ import type { RoleSlot, RunningTask, WorkerState } from "./worker-state.ts";
 
 export interface WorkerOptions {
   service: Service;
-  capabilities: Capabilities;
+  offer: Offer;
   slot: Omit<SlotOptions, "log" | "onLoaded">;
   log: Log;
   clock: Clock;
@@ -103,7 +104,8 @@ class Supervisor implements Worker {
   constructor(options: WorkerOptions) {
     this.#options = options;
     this.#since = options.clock();
-    const { capabilities, slot, log, service } = options;
+    const { offer, slot, log, service } = options;
+    const { capabilities } = offer;
     this.#slots = rolesOf(capabilities.slots, capabilities.kinds).map((role) => ({
       role,
       slot: new Slot({ ...slot, log, onLoaded: () => void this.#heartbeat() }),
@@ -120,15 +122,18 @@ class Supervisor implements Worker {
     );
     this.#line = this.#openLine();
     const heartbeatMs = options.heartbeatMs ?? HEARTBEAT_SECONDS * 1_000;
-    this.#heartbeats = setInterval(() => void this.#heartbeat(), heartbeatMs);
-    void this.#heartbeat({ capabilities });
+    this.#heartbeats = setInterval(() => {
+      void this.#heartbeat();
+      void this.#lookAtModels();
+    }, heartbeatMs);
+    void this.#heartbeat();
     this.#claimUntilDrained().catch((thrown: unknown) => this.#fail(thrown));
   }
 
   /** Requests go where what they need is open; null on a node that answers none. */
   #openLine(): Line | null {
-    const { capabilities, service } = this.#options;
-    const kinds = LINE_KIND_NAMES.filter((kind) => capabilities.kinds.includes(kind));
+    const { offer, service } = this.#options;
+    const kinds = LINE_KIND_NAMES.filter((kind) => offer.capabilities.kinds.includes(kind));
     if (kinds.length === 0) return null;
     return service.line({
       kinds,
@@ -233,7 +238,7 @@ class Supervisor implements Worker {
     for (let failures = 0; this.#state.phase === "working"; ) {
       // From before the claim: what happens while it waits is not missed.
       const woken = this.#wakeup.next();
-      const kinds = claimableKinds(this.#loads(), this.#options.capabilities.kinds);
+      const kinds = claimableKinds(this.#loads(), this.#options.offer.capabilities.kinds);
       // A node that can do nothing still says so by its heartbeats.
       if (kinds.length === 0) {
         await woken;
@@ -408,17 +413,30 @@ class Supervisor implements Worker {
     }
   }
 
-  async #heartbeat(more: { capabilities?: Capabilities } = {}) {
+  /** Says what people put into the folder of models, or took away, since it was looked at. */
+  async #lookAtModels() {
+    const { offer, log } = this.#options;
+    try {
+      if (await offer.look()) await this.#heartbeat();
+    } catch (error) {
+      log.warning("models_not_listed", { error });
+    }
+  }
+
+  async #heartbeat() {
+    const { offer, service } = this.#options;
     const tasks = [...this.#running];
     for (const running of tasks) this.#endStalled(running);
+    const { untold: capabilities } = offer;
     try {
-      const verdicts = await this.#options.service.heartbeat({
+      const verdicts = await service.heartbeat({
         tasks: tasks.map(({ held: { task } }) => ({ task_id: task.task_id, fence: task.fence })),
         draining: this.#state.phase === "draining",
         line: this.#state.line.open,
         ...this.#loaded(),
-        ...more,
+        capabilities,
       });
+      if (capabilities) offer.tell(capabilities);
       this.#state.lastHeartbeatAt = this.#options.clock();
       for (const running of tasks) {
         const reply = verdicts.find(({ task_id }) => task_id === running.held.task.task_id);

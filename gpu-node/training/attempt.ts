@@ -13,8 +13,9 @@ import { type RunFiles, uploadArtifacts, writeClosing, writeOpening } from "./ar
 import { hashOf } from "./checkpoint-archive.ts";
 import { bestWeights, type RunState, readScores, saveBest, saveScores } from "./checkpoints.ts";
 import { prepareDataset, readManifest } from "./dataset.ts";
-import { asTrainFailure, engineCode } from "./engine-failure.ts";
-import { bestMetadata, evaluationBatch, metricsOf, quickLook, trainEpochs } from "./loop.ts";
+import { asTrainFailure, isOutOfMemory } from "./engine-failure.ts";
+import { EvaluationBatch } from "./evaluation-batch.ts";
+import { bestMetadata, metricsOf, quickLook, trainEpochs } from "./loop.ts";
 import { Report, spoken } from "./report.ts";
 import { openRunFolder } from "./run-folder.ts";
 import { augmentationOf } from "./settings.ts";
@@ -180,8 +181,7 @@ async function withFittingBatch(
         processes = next;
         continue;
       }
-      const full = /^(gpu_)?out_of_memory$/.test(engineCode(thrown) ?? "");
-      if (!full || !mayHalve(batch)) throw thrown;
+      if (!isOutOfMemory(thrown) || !mayHalve(batch)) throw thrown;
       batchMax = halve(batch);
     }
   }
@@ -217,9 +217,11 @@ async function runTo(parts: StartParts, start: RunStart, attempt: Attempt): Prom
       report.tell({ must: true });
     },
   });
+  const evaluationBatch = new EvaluationBatch(state, report);
   const began = performance.now();
   await trainEpochs({
     engine,
+    evaluationBatch,
     team: attempt.team,
     settings,
     classes: data.classes,
@@ -238,7 +240,8 @@ async function runTo(parts: StartParts, start: RunStart, attempt: Attempt): Prom
     await uploads.finish(state);
     throw new TaskPause();
   }
-  return handIn(parts, start, { files, uploads, stopped, pausing: attempt.pausing });
+  const handover = { files, uploads, evaluationBatch, stopped, pausing: attempt.pausing };
+  return handIn(parts, start, handover);
 }
 
 function say(report: Report, { options, state }: RunStart) {
@@ -268,6 +271,7 @@ const metadataOf = ({ payload, graph, data }: StartParts, { dataset_sha256 }: Ru
 interface HandIn {
   files: RunFiles;
   uploads: CheckpointUploads;
+  evaluationBatch: EvaluationBatch;
   stopped: boolean;
   pausing(): boolean;
 }
@@ -276,7 +280,7 @@ interface HandIn {
 async function handIn(parts: StartParts, start: RunStart, handover: HandIn): Promise<Result> {
   const { context, folder, report, native, graph, hardware } = parts;
   const { state } = start;
-  const { files, uploads, stopped, pausing } = handover;
+  const { files, uploads, evaluationBatch, stopped, pausing } = handover;
   const lost = (thrown: unknown) => {
     context.log.warning("checkpoint_not_uploaded", { error: thrown });
     report.say(`The checkpoint could not be handed in: ${(thrown as Error).message}.`);
@@ -285,10 +289,11 @@ async function handIn(parts: StartParts, start: RunStart, handover: HandIn): Pro
   await uploads.idle();
   // One that does not arrive costs the model nothing; it stays here.
   const checkpoint = stopped ? await uploads.finish(state).catch(lost) : null;
-  const best = await bestOf(parts, start, stopped);
+  const best = await bestOf(parts, start, handover);
   // A GPU has room for one network at a time.
   await start.engine.close();
-  const suppressed = best && (await suppressionFor(parts, state, best.best.epoch));
+  const measured = best && { epoch: best.best.epoch, evaluationBatch };
+  const suppressed = measured && (await suppressionFor(parts, state, measured));
   // What was cut off chose nothing: the next attempt does.
   if (!suppressed && !stopped && pausing()) {
     await uploads.finish(state);
@@ -320,7 +325,7 @@ const WEIGHTS = "best.safetensors";
 async function bestOf(
   parts: StartParts,
   { engine, state }: RunStart,
-  stopped: boolean,
+  { evaluationBatch, stopped }: HandIn,
 ): Promise<{ best: NonNullable<RunState["best"]>; metrics: MetricMap } | null> {
   const { folder, data } = parts;
   const { settings } = parts.payload;
@@ -328,7 +333,7 @@ async function bestOf(
   const hasLearned = state.epoch > 0 || state.batch > 0;
   if (!state.best && stopped && hasLearned) {
     const valImages = data.splits.val.images.length;
-    const evaluation = await quickLook({ engine, settings, state, valImages });
+    const evaluation = await quickLook({ engine, evaluationBatch, settings, valImages });
     if (evaluation) {
       const epoch = state.epoch + 1;
       const metadata = bestMetadata({ metadata: metadataOf(parts, state), state });
@@ -367,21 +372,23 @@ async function handInModel(
 async function suppressionFor(
   { native, graph, hardware, context, folder, data, payload, report }: StartParts,
   state: RunState,
-  epoch: number,
+  { epoch, evaluationBatch }: { epoch: number; evaluationBatch: EvaluationBatch },
 ): Promise<MetricMap | null> {
   // Masks were not measured with it.
   if (graph.task === "segmentation") return null;
   try {
-    const choice = await writeSuppression(folder.file(bestWeights(epoch)), {
-      native,
-      graph,
-      hardware,
-      val: data.splits.val,
-      imageSize: payload.settings.image_size,
-      batch: evaluationBatch(state),
-      stop: context.cancel,
-      onBatch: () => report.tell(),
-    });
+    const choice = await evaluationBatch.measure((batch) =>
+      writeSuppression(folder.file(bestWeights(epoch)), {
+        native,
+        graph,
+        hardware,
+        val: data.splits.val,
+        imageSize: payload.settings.image_size,
+        batch,
+        stop: context.cancel,
+        onBatch: () => report.tell(),
+      }),
+    );
     if (!choice) return null;
     const { head, nmsIou, evaluation, gain, error } = choice;
     Object.assign(state.resolved, { nms_iou: nmsIou, head });

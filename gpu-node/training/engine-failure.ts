@@ -32,6 +32,10 @@ export const engineCode = (thrown: unknown): string | null => {
   return Object.hasOwn(MEANINGS, code) ? code : null;
 };
 
+/** Whether the engine had no memory left for what it was asked to do. */
+export const isOutOfMemory = (thrown: unknown): boolean =>
+  /^(gpu_)?out_of_memory$/.test(engineCode(thrown) ?? "");
+
 /** The engine's failure as a task's; what is none of its own stays as it is. */
 export function asTrainFailure(thrown: unknown): unknown {
   const code = engineCode(thrown);

@@ -16,15 +16,16 @@ import {
 import { TaskFailure } from "../base/failure.ts";
 import { CheckpointWriter } from "./checkpoint-writer.ts";
 import { isFurther, type RunState, thinned } from "./checkpoints.ts";
+import type { EvaluationBatch } from "./evaluation-batch.ts";
 import { type Report, spoken } from "./report.ts";
 import type { RunFolder } from "./run-folder.ts";
-import { BATCH_MAX } from "./settings.ts";
 import type { Team } from "./team.ts";
 
 export interface LoopParts {
   engine: Engine;
   /** The processes that train with this one's engine; null where it is alone. */
   team: Team | null;
+  evaluationBatch: EvaluationBatch;
   settings: TrainSettings;
   classes: readonly string[];
   valImages: number;
@@ -96,22 +97,14 @@ function trainOne({ engine, team, report, state, settings }: LoopParts, pace: Pa
   });
 }
 
-/**
- * Images that are measured together. Nothing is kept for a way back, so twice as many as a step
- * takes need less memory than the step.
- */
-export const evaluationBatch = ({ resolved }: RunState): number =>
-  Math.min(BATCH_MAX, 2 * resolved.batch_size);
-
 /** Metrics of the average's weights on the validation split; null where it was interrupted. */
 async function evaluate(parts: LoopParts): Promise<Evaluation | null> {
-  const { engine, settings, state, report, valImages, stop } = parts;
-  if (stop.aborted) return null;
-  const evaluation = await engine.evaluate(
-    { split: "val", batch: evaluationBatch(state), imageSize: settings.image_size },
-    () => report.tell(),
+  const { engine, evaluationBatch, settings, report, valImages, stop } = parts;
+  const { image_size: imageSize } = settings;
+  const evaluation = await evaluationBatch.measure(async (batch) =>
+    stop.aborted ? null : engine.evaluate({ split: "val", batch, imageSize }, () => report.tell()),
   );
-  return evaluation.images < valImages ? null : evaluation;
+  return !evaluation || evaluation.images < valImages ? null : evaluation;
 }
 
 /**
@@ -213,16 +206,15 @@ export const bestMetadata = ({ metadata, state }: Pick<LoopParts, "metadata" | "
  * it takes too long.
  */
 export async function quickLook(
-  parts: Pick<LoopParts, "engine" | "settings" | "state" | "valImages">,
+  parts: Pick<LoopParts, "engine" | "evaluationBatch" | "settings" | "valImages">,
 ): Promise<Evaluation | null> {
-  const { engine, settings, state, valImages } = parts;
+  const { engine, evaluationBatch, settings, valImages } = parts;
+  const { image_size: imageSize } = settings;
   const limit = setTimeout(() => engine.interrupt(), QUICK_LOOK_MS);
   try {
-    const evaluation = await engine.evaluate({
-      split: "val",
-      batch: evaluationBatch(state),
-      imageSize: settings.image_size,
-    });
+    const evaluation = await evaluationBatch.measure((batch) =>
+      engine.evaluate({ split: "val", batch, imageSize }),
+    );
     return evaluation.images < valImages ? null : evaluation;
   } finally {
     clearTimeout(limit);

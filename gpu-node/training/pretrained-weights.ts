@@ -11,6 +11,7 @@ import {
   type ConvNode,
   type DetectorGraph,
   type GraphNode,
+  HEAD_LAYER,
   stateTensors,
 } from "../../shared/detector.ts";
 import type { ResolvedSettings } from "../../shared/training.ts";
@@ -27,16 +28,19 @@ export type PretrainedReport = NonNullable<ResolvedSettings["pretrained"]>;
 export interface PretrainedFile {
   path: string;
   format: "safetensors" | "onnx";
-  /** Where a converted file may lie meanwhile. */
-  temporary: string;
 }
 
-/** Gives an engine its first weights; says how, line by line. Fails with `bad_weights`. */
-export async function loadPretrained(
-  engine: Pick<Engine, "load">,
+/** First weights under a graph's names, for an engine that is to begin with them. */
+export interface FirstWeights extends TensorArrangement {
+  /** Something of the graph's head is among them; without it a run learns that from nothing. */
+  hasHead: boolean;
+}
+
+/** Reads a file's weights as a graph has them. Fails with `bad_weights`. */
+export async function readPretrained(
   graph: DetectorGraph,
-  { path, format, temporary }: PretrainedFile,
-): Promise<{ report: PretrainedReport; lines: string[] }> {
+  { path, format }: PretrainedFile,
+): Promise<FirstWeights> {
   const orders = format === "onnx" ? await onnxOrders(path) : [await safetensorsOrder(path)];
   const arranged = orders.map((weights) => arrange(weights, graph)).find((one) => one !== null);
   const count = orders[0]?.length ?? 0;
@@ -45,14 +49,32 @@ export async function loadPretrained(
     const detail = `${named}, and their shapes in order are not its either`;
     throw new TaskFailure("bad_weights", `the first weights do not fit: ${detail}`);
   }
+  const hasHead = stateTensors(graph).some(
+    ({ name, layer, shape }) =>
+      layer === HEAD_LAYER &&
+      shape.length > 0 &&
+      arranged.tensors.get(name)?.shape.join() === shape.join(),
+  );
+  return { ...arranged, hasHead };
+}
+
+/**
+ * Gives an engine its first weights, by way of a file; says how, line by line. Fails with
+ * `bad_weights`.
+ */
+export async function loadPretrained(
+  engine: Pick<Engine, "load">,
+  weights: FirstWeights,
+  temporary: string,
+): Promise<{ report: PretrainedReport; lines: string[] }> {
   try {
-    await fs.writeFile(temporary, writeTensors(arranged.tensors), { mode: 0o600 });
+    await fs.writeFile(temporary, writeTensors(weights.tensors), { mode: 0o600 });
     const report = await engine.load(temporary);
     if (report.matched.length === 0) {
       const detail = "no tensor has the shape that it has in the model: choose the same variant";
       throw new TaskFailure("bad_weights", `the first weights do not fit: ${detail}`);
     }
-    return described(report, { ...arranged, unused: arranged.unused });
+    return described(report, weights);
   } finally {
     await fs.rm(temporary, { force: true });
   }

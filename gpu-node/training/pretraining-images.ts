@@ -1,6 +1,7 @@
 // The images of a folder as pre-training reads them, each with the features that the built-in
-// segmenter's encoder has of it. What was made of an image is kept by the image's own content: a
-// command that goes on after a kill makes nothing twice.
+// segmenter's encoder has of it. What was made of an image is kept by the image's own content and
+// the encoder's: a command that goes on after a kill makes nothing twice, and reads nothing that
+// another release's encoder saw.
 
 import { createHash } from "node:crypto";
 import * as fs from "node:fs/promises";
@@ -9,7 +10,7 @@ import { writeWhole } from "../base/whole-file.ts";
 import type { RgbImage } from "../media/image.ts";
 import { readStill } from "../media/stills.ts";
 import { float, floats, openSession, run } from "../onnx/runtime.ts";
-import { embeddedFiles } from "../segmenters/embedded-files.ts";
+import { embeddedFiles, SOURCES } from "../segmenters/embedded-files.ts";
 import { encoderInput, GRID, SIDE } from "../segmenters/sam.ts";
 
 /** Names of files that are looked at; what is in them decides. */
@@ -51,6 +52,9 @@ export interface PreparedImages {
   unreadable: { path: string; reason: string }[];
 }
 
+/** The encoder in names of files. */
+const ENCODER = SOURCES.encoder.sha256.slice(0, 16);
+
 /** Makes the features of all images that were not made yet. Contents that repeat count once. */
 export async function prepareImages(
   paths: readonly string[],
@@ -65,7 +69,7 @@ export async function prepareImages(
   for (const [at, path] of paths.entries()) {
     const bytes = await fs.readFile(path);
     const content = createHash("sha256").update(bytes).digest("hex");
-    const file = join(workDir, `${content}-${longestSide}.picture`);
+    const file = join(workDir, `${content}-${longestSide}-${ENCODER}.picture`);
     try {
       if (!(await exists(file))) await writePrepared(file, await look(bytes, longestSide, encoder));
       files.set(content, file);

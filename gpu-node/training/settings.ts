@@ -56,17 +56,19 @@ export interface Shape {
   classes: number;
   trainImages: number;
   batch: number;
+  /** The run starts from weights without a head: it learns that as a run from scratch does. */
+  isHeadFresh?: boolean;
 }
 
 /** What the engine trains by; a learning rate that was asked for holds for every optimiser. */
 export function trainingOptions(settings: TrainSettings, shape: Shape): TrainingOptions {
   const { epochs } = settings;
-  const { classes, trainImages, batch } = shape;
+  const { trainImages, batch } = shape;
   const auto = settings.optimizer === "auto";
   const iterations = iterationsOf(trainImages, batch, epochs);
   const long = iterations > LONG_ITERATIONS;
   const optimizer = settings.optimizer === "auto" ? (long ? "musgd" : "adamw") : settings.optimizer;
-  const lr0 = settings.learning_rate ?? learningRate(optimizer, classes, settings);
+  const lr0 = settings.learning_rate ?? learningRate(optimizer, shape, settings);
   const nominal = nominalBatch(batch, trainImages * epochs);
   const updates = iterations / Math.max(1, Math.round(nominal / batch));
   return {
@@ -118,17 +120,19 @@ export function averageOf(updates: number): { decay: number; tau: number } {
 /**
  * AdamW's of the description is for weights that know something. From scratch a small variant takes
  * more: on a hundred drawn images, 40 epochs of batch 8, mAP50 was 0.23 at 0.0014, 0.44 at 0.004.
+ * So it does above a backbone and a neck that know something: on fifty images of blood cells, 40
+ * epochs of batch 4, AP was .400 at 0.0014, .432 at 0.004, and .402 from scratch.
  */
 const SCRATCH = { factor: 3, max: 0.004, variants: ["det26n", "det26s"] as readonly string[] };
 
 function learningRate(
   optimizer: "adamw" | "sgd" | "musgd",
-  classes: number,
+  { classes, isHeadFresh = false }: Shape,
   { pretrained, variant }: Pick<TrainSettings, "pretrained" | "variant">,
 ): number {
   if (optimizer !== "adamw") return 0.01;
   const tuning = (0.002 * 5) / (4 + classes);
-  const isBold = pretrained === null && SCRATCH.variants.includes(variant);
+  const isBold = (pretrained === null || isHeadFresh) && SCRATCH.variants.includes(variant);
   const rate = isBold ? Math.min(SCRATCH.max, SCRATCH.factor * tuning) : tuning;
   return Math.round(rate * 1e6) / 1e6;
 }

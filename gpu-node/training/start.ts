@@ -2,7 +2,6 @@
 // from the first weights. Chooses what the settings leave open, and makes the engine.
 
 import { execFile } from "node:child_process";
-import * as fs from "node:fs/promises";
 import { promisify } from "node:util";
 import type { Description, Engine, Precision, TrainingOptions } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";
@@ -30,7 +29,7 @@ import {
   type PrecisionChoice,
   precisionOnResume,
 } from "./precision.ts";
-import { loadPretrained } from "./pretrained-weights.ts";
+import { type FirstWeights, loadPretrained, readPretrained } from "./pretrained-weights.ts";
 import { gibibytes, type Report } from "./report.ts";
 import type { RunFolder } from "./run-folder.ts";
 import {
@@ -227,12 +226,16 @@ async function fresh(parts: StartParts, batchMax: number | null): Promise<RunSta
     stepsOf(parts, limited(known ?? BATCH_MAX)),
   );
   const batch = limited(known ?? (await probeBatch(parts, images, choice)));
-  const shape = { classes: data.classes.length, trainImages: images, batch };
+  const first = await firstWeights(parts);
+  const isHeadFresh = first !== null && !first.hasHead;
+  const shape = { classes: data.classes.length, trainImages: images, batch, isHeadFresh };
   const options = trainingOptions(settings, shape);
   const engine = await openEngine(parts, options, choice);
   try {
     const { parameters } = await engine.ready;
-    const pretrained = await firstWeights(parts, engine);
+    const pretrained = first && (await loadFirst(parts, engine, first));
+    if (isHeadFresh && settings.learning_rate === null)
+      report.say("The head starts fresh: the automatic learning rate is the one from scratch.");
     const resolved: ResolvedSettings = {
       device: hardware.title,
       ...choice,
@@ -279,7 +282,9 @@ export async function installedWeights(
   return findWeights(modelsDir, dataset, settings.variant);
 }
 
-async function firstWeights({ payload, context, graph, report }: StartParts, engine: Engine) {
+/** What a run begins with, read before its engine is made: settings depend on it. */
+async function firstWeights(parts: StartParts): Promise<FirstWeights | null> {
+  const { payload, context, graph, report } = parts;
   const { pretrained } = payload;
   if (!pretrained) {
     report.say("First weights: none, training from scratch.");
@@ -290,29 +295,28 @@ async function firstWeights({ payload, context, graph, report }: StartParts, eng
     const path = await checkedWeights(installed).catch((cause: unknown) => {
       if (!(cause instanceof BundleBroken)) throw cause;
       const { name } = installed.manifest;
-      const detail = `the weights ${name} are damaged on this node: install them again`;
+      const detail = `the weights ${name} are damaged on this node: npm run models -- install`;
       // Another node's may be whole.
       throw new TaskFailure("bad_weights", detail, { retryable: true, cause });
     });
-    const file = { path, format: "safetensors", temporary: context.cache.temporary() } as const;
-    const { report: matched, lines } = await loadPretrained(engine, graph, file);
+    const weights = await readPretrained(graph, { path, format: "safetensors" });
     const { title, licence, source } = installed.manifest;
     report.say(`First weights: ${title}, from ${source}; licence: ${licence}.`);
-    for (const line of lines) report.say(line);
-    return matched;
+    return weights;
   }
   if ("dataset" in pretrained) throw new WeightsMissing(pretrained.dataset, graph.variant);
   const held = await context.cache.open(pretrained.weights, context.cancel);
-  const temporary = context.cache.temporary();
   try {
-    const file = { path: held.path, format: pretrained.format, temporary };
-    const { report: matched, lines } = await loadPretrained(engine, graph, file);
-    for (const line of lines) report.say(line);
-    return matched;
+    return await readPretrained(graph, { path: held.path, format: pretrained.format });
   } finally {
     await held.release();
-    await fs.rm(temporary, { force: true });
   }
+}
+
+async function loadFirst({ context, report }: StartParts, engine: Engine, first: FirstWeights) {
+  const loaded = await loadPretrained(engine, first, context.cache.temporary());
+  for (const line of loaded.lines) report.say(line);
+  return loaded.report;
 }
 
 /** What a step takes here in each precision, measured on an engine that is then closed. */

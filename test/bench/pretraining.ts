@@ -13,7 +13,7 @@ import { cpus, loadavg } from "node:os";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { readStillWithin } from "../../gpu-node/media/stills.ts";
-import { loadPretrained } from "../../gpu-node/training/pretrained-weights.ts";
+import { loadPretrained, readPretrained } from "../../gpu-node/training/pretrained-weights.ts";
 import { pretrain } from "../../gpu-node/training/pretraining.ts";
 import { trainingOptions } from "../../gpu-node/training/settings.ts";
 import type { DatasetImage, Engine, TrainingOptions } from "../../native/index.d.ts";
@@ -47,7 +47,11 @@ const DIR = resolve(import.meta.dirname, "../../.vantage/bench/pretraining");
 const MODELS = resolve(import.meta.dirname, "../../.vantage/models");
 const print = (line: string) => process.stdout.write(`${line}\n`);
 
-/** Where the weights of a training come from, and its learning rate where that is not automatic. */
+/**
+ * Where the weights of a training come from, and its learning rate; null is the automatic one of a
+ * run from scratch and of one that starts from a whole detector. A run that starts from pre-trained
+ * weights, which have no head, has the last one's.
+ */
 const ARMS = [
   { name: "from scratch", isPretrained: false, rate: null },
   { name: "pre-trained", isPretrained: true, rate: null },
@@ -181,8 +185,8 @@ async function trained(training: Training): Promise<Result> {
       before = Number(made.cpu);
     } else if (arm.isPretrained) {
       const temporary = join(DIR, "first.safetensors");
-      const given = { path: weights, format: "safetensors", temporary } as const;
-      const { lines } = await loadPretrained(engine, graph, given);
+      const first = await readPretrained(graph, { path: weights, format: "safetensors" });
+      const { lines } = await loadPretrained(engine, first, temporary);
       print(`  ${lines.join(" ")}`);
     }
     const cpuSeconds = await runEpochs(engine, { from, before, checkpoint });

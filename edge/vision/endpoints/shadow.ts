@@ -6,7 +6,8 @@ import { Failure } from "../../../shared/errors.ts";
 import type { Prediction } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
-import { isModelFailure, predictDirectly, requestsAtNodes } from "../serving/direct.ts";
+import { requestsAtNodes } from "../serving/asks.ts";
+import { isModelFailure, predictDirectly } from "../serving/direct.ts";
 import type { ReceivedImage } from "../serving/image-requests.ts";
 import type { HeldFile } from "../serving/predictions.ts";
 import { differencesOf } from "./differences.ts";
@@ -93,7 +94,7 @@ async function quietMoment({ clock }: Parts): Promise<void> {
   const until = clock() + QUIET_MS_MAX;
   do {
     await new Promise<void>((resume) => setTimeout(resume, AFTER_MS));
-  } while (requestsAtNodes() > 0 && clock() < until);
+  } while (requestsAtNodes(clock) > 0 && clock() < until);
 }
 
 async function look(

@@ -22,6 +22,7 @@ import { lineOf } from "../tasks/bell.ts";
 import { boxProblem } from "../tasks/detections.ts";
 import { type LineNode, listLineNodes } from "../tasks/nodes.ts";
 import { signReferences } from "../tasks/objects.ts";
+import { asksByNode, openAsk } from "./asks.ts";
 import { masksProblem } from "./masks.ts";
 import { subjectOf } from "./model-choice.ts";
 
@@ -35,13 +36,6 @@ const BELIEVED_MAX = 1_000;
 
 /** What this isolate heard of the nodes that may be asked, by what is asked of them. */
 const believed = new Map<string, { at: number; nodes: LineNode[] }>();
-/** Requests of this isolate that are at each node, by kind and node. */
-const inFlight = new Map<string, number>();
-/** Those of them that somebody waits for. */
-let waitedFor = 0;
-
-/** How many requests of this isolate, which somebody waits for, are at nodes now. */
-export const requestsAtNodes = (): number => waitedFor;
 
 /** An image to predict on. */
 export interface DirectRequest {
@@ -177,7 +171,10 @@ export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying 
   const { signal, isBatch = false } = call;
   const began = parts.clock();
   const statuses: number[] = [];
-  const chosen = choose(nodes, head.kind).slice(0, isBatch ? NODES_MAX : ASKED_MAX);
+  const chosen = choose(nodes, asksByNode(head.kind, parts.clock)).slice(
+    0,
+    isBatch ? NODES_MAX : ASKED_MAX,
+  );
   for (const node of chosen) {
     const left = began + (node.warm ? call.warmMs : call.coldMs) - parts.clock();
     if (left <= 0 || statuses.filter(hadImage).length === NODES_MAX) break;
@@ -272,19 +269,19 @@ async function nodesOf(parts: Parts, { topic, list }: LineGroup): Promise<LineNo
  * ones come first, the one with less to do before the other (the power of two choices), then the
  * rest by what they have to do. Those that have to open it follow.
  */
-function choose(nodes: readonly LineNode[], kind: LineKind): LineNode[] {
+function choose(nodes: readonly LineNode[], asks: ReadonlyMap<string, number>): LineNode[] {
   const warm = nodes.filter((node) => node.warm);
   const cold = nodes.filter((node) => !node.warm);
-  return [...inOrder(warm, kind), ...inOrder(cold, kind)];
+  return [...inOrder(warm, asks), ...inOrder(cold, asks)];
 }
 
-function inOrder(nodes: readonly LineNode[], kind: LineKind): LineNode[] {
+function inOrder(nodes: readonly LineNode[], asks: ReadonlyMap<string, number>): LineNode[] {
   const left = [...nodes];
   const two: LineNode[] = [];
   while (two.length < 2 && left.length > 0) {
     two.push(...left.splice(Math.floor(Math.random() * left.length), 1));
   }
-  const load = ({ nodeId }: LineNode) => inFlight.get(`${kind} ${nodeId}`) ?? 0;
+  const load = ({ nodeId }: LineNode) => asks.get(nodeId) ?? 0;
   const byLoad = (one: LineNode, other: LineNode) => load(one) - load(other);
   return [...two.toSorted(byLoad), ...left.toSorted(byLoad)];
 }
@@ -304,13 +301,11 @@ interface LineRequest {
 }
 
 async function ask(
-  parts: Pick<Parts, "lines" | "log">,
+  parts: Pick<Parts, "lines" | "log" | "clock">,
   { nodeId }: LineNode,
   { kind, body, ms, signal, isBatch }: LineRequest,
 ): Promise<LineReply> {
-  const key = `${kind} ${nodeId}`;
-  inFlight.set(key, (inFlight.get(key) ?? 0) + 1);
-  if (!isBatch) waitedFor += 1;
+  const close = openAsk({ nodeId, kind, ms, signal, isBatch }, parts.clock);
   try {
     const lane = isBatch ? "&lane=batch" : "";
     const address = `https://line/?kind=${kind}&ms=${Math.ceil(ms)}&bytes=${body.length}${lane}`;
@@ -322,10 +317,7 @@ async function ask(
     parts.log.warning("line_failed", { node_id: nodeId, error });
     return { status: LINE_STATUS.noLine, text: "" };
   } finally {
-    if (!isBatch) waitedFor -= 1;
-    const others = (inFlight.get(key) ?? 1) - 1;
-    if (others > 0) inFlight.set(key, others);
-    else inFlight.delete(key);
+    close();
   }
 }
 

@@ -15,6 +15,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { groupLives } from "../../../gpu-node/base/processes.ts";
+import { installBundle } from "../../../gpu-node/segmenters/install.ts";
+import { detectorGraph } from "../../../shared/detector.ts";
 import type { TaskResult } from "../../../shared/tasks.ts";
 import { longGop, rectangles, toolsOrSay } from "../../support/clips.ts";
 import { type NodeProcess, processesOf, startNode } from "../../support/gpu-node.ts";
@@ -24,6 +26,7 @@ import {
   startNodeService,
   until,
 } from "../../support/node-service.ts";
+import { randomWeights, tensorFile } from "../../support/weights.ts";
 
 const found = toolsOrSay();
 let service: NodeService;
@@ -405,6 +408,24 @@ describe.skipIf(!found)("a drain", () => {
     await node.ended;
     expect(task.state).toBe("running");
     expect(processesOf(node.dir)).toEqual([]);
+  });
+});
+
+describe("what lies in a node's folder of models", () => {
+  it("is offered while it is there, without another start", async () => {
+    const modelsDir = join(folder, "models");
+    start({ VANTAGE_MODELS: modelsDir });
+    const sets = () => service.capabilities?.weights?.map(({ dataset }) => dataset);
+    await until("it says what it has", () => service.capabilities !== null);
+    expect(sets()).toEqual([]);
+    const file = join(folder, "cells.safetensors");
+    writeFileSync(file, tensorFile(randomWeights(detectorGraph("det26n", 1))));
+    const weights = { name: "cells", licence: "MIT", source: "a drawing" };
+    const bundle = await installBundle(file, { modelsDir, weights });
+    await until("it offers the set", () => sets()?.includes("cells") === true);
+    rmSync(bundle.folder, { recursive: true });
+    await until("it offers none", () => sets()?.length === 0);
+    expect(service.capabilities).toMatchObject({ segmenters: [{ name: "rectangles" }] });
   });
 });
 

@@ -1,5 +1,6 @@
 // The supervisor with a service that the test holds. Goal: a drain ends in its time, whatever is
-// not answered yet, and the status page shows how far tasks are, not what they found.
+// not answered yet, the status page shows how far tasks are, not what they found, and the service
+// knows what lies in the folder of models.
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -7,9 +8,15 @@ import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { createLog } from "../../../gpu-node/base/log.ts";
 import type { Line } from "../../../gpu-node/node/line.ts";
+import { Offer } from "../../../gpu-node/node/offer.ts";
 import type { Service } from "../../../gpu-node/node/service.ts";
 import { startWorker, type Worker } from "../../../gpu-node/node/worker.ts";
-import { type ClaimedTask, NODE_PROTOCOL } from "../../../shared/node-protocol.ts";
+import {
+  type Capabilities,
+  type ClaimedTask,
+  type InstalledWeights,
+  NODE_PROTOCOL,
+} from "../../../shared/node-protocol.ts";
 import { systemClock } from "../../../shared/time.ts";
 
 /** Says of each task how far it is, and never ends one. */
@@ -30,17 +37,29 @@ const TASK: ClaimedTask = {
 let dir: string;
 let tasks: ClaimedTask[];
 let reported: unknown[];
+/** First weights that lie in the node's folder, and those that it told of, by heartbeat. */
+let weights: InstalledWeights[];
+let told: (Capabilities["weights"] | "nothing")[];
+/** Heartbeats that the service answers with an error. */
+let faults: number;
 let worker: Worker;
 
 beforeEach(() => {
   dir = mkdtempSync(join(tmpdir(), "vantage-worker-"));
   writeFileSync(join(dir, "child.mjs"), CHILD);
-  [tasks, reported] = [[], []];
+  [tasks, reported, weights, told, faults] = [[], [], [], [], 0];
   const ended = Promise.withResolvers<void>();
   const line = { drain: () => ended.promise, close: () => ended.resolve() };
   const service: Partial<Service> = {
     claim: () => new Promise((done) => setTimeout(() => done(tasks.pop() ?? null), 10)),
-    heartbeat: async () => [],
+    heartbeat: async ({ capabilities }) => {
+      if (faults > 0) {
+        faults -= 1;
+        throw new Error("no answer");
+      }
+      told.push(capabilities ? capabilities.weights : "nothing");
+      return [];
+    },
     progress: async (_, progress) => {
       reported.push(progress);
       return "go_on";
@@ -48,20 +67,23 @@ beforeEach(() => {
     listen: () => () => {},
     line: () => line as Line,
   };
+  const capabilities: Capabilities = {
+    version: "test",
+    protocol: NODE_PROTOCOL,
+    kinds: ["predict"],
+    device: { kind: "cpu", name: "test", count: 1 },
+    memory_bytes: 1,
+    cores: 1,
+    ffmpeg: null,
+    segmenters: [],
+    weights,
+    slots: 1,
+    missing: [],
+  };
   worker = startWorker({
     service: service as Service,
-    capabilities: {
-      version: "test",
-      protocol: NODE_PROTOCOL,
-      kinds: ["predict"],
-      device: { kind: "cpu", name: "test", count: 1 },
-      memory_bytes: 1,
-      cores: 1,
-      ffmpeg: null,
-      segmenters: [],
-      slots: 1,
-      missing: [],
-    },
+    offer: new Offer(capabilities, async () => ({ segmenters: [], weights })),
+    heartbeatMs: 20,
     // The child has no use for settings.
     slot: { entry: join(dir, "child.mjs"), environment: {}, settings: {} as never, setpriv: null },
     log: createLog(() => {}),
@@ -84,4 +106,18 @@ it("shows how far a task is, and reports the part that is done", async () => {
   expect(reported).toMatchObject([{ done: 1, partial: { frames: [] } }]);
   const shown = worker.status().slots.flatMap((slot) => slot?.progress ?? []);
   expect(shown).toEqual([{ done: 1, total: 2, detail: { annotations: 3 } }]);
+});
+
+it("tells what lies in the folder of models as that changes, until the service heard it", async () => {
+  await expect.poll(() => told.includes("nothing")).toBe(true);
+  const words = { title: "COCO", licence: "MIT", source: "somewhere" };
+  const set = { dataset: "coco", variant: "det26n", ...words };
+  faults = 3;
+  weights = [set];
+  await expect.poll(() => told).toContainEqual([set]);
+  const heard = told.length;
+  await expect.poll(() => told.length).toBeGreaterThan(heard + 2);
+  expect(told.at(-1)).toBe("nothing");
+  weights = [];
+  await expect.poll(() => told.filter((one) => one !== "nothing")).toEqual([[], [set], []]);
 });

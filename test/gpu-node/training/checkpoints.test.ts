@@ -176,6 +176,39 @@ describe.skipIf(!native)("memory that does not suffice", () => {
     ]);
   });
 
+  /** The engine on a machine where no more than so many images are measured together. */
+  function crowded(most: number, seen: number[]): Native {
+    const { Engine, ...rest } = native as Native;
+    class SmallEngine extends Engine {
+      override evaluate(...args: Parameters<InstanceType<typeof Engine>["evaluate"]>) {
+        const [{ batch }] = args;
+        seen.push(batch);
+        if (batch <= most) return super.evaluate(...args);
+        const error = new Error("the machine's memory does not suffice");
+        return Promise.reject(Object.assign(error, { code: "out_of_memory" }));
+      }
+    }
+    return { ...rest, Engine: SmallEngine };
+  }
+
+  it("halves the images that are measured together, and keeps to that", async () => {
+    const { payload } = await drawnDataset(service, { epochs: 2, batch_size: 4 }, few);
+    const seen: number[] = [];
+    const context = await taskContext(service, machine(service).dir);
+    const result = await train(payload, context, { native: crowded(1, seen) });
+    expect(result).toMatchObject({ resolved: { batch_size: 4 }, history: [{}, { epoch: 2 }] });
+    expect(seen).toEqual([8, 4, 2, 1, 1]);
+  });
+
+  it("fails where not even one image can be measured", async () => {
+    const { payload } = await drawnDataset(service, { epochs: 1, batch_size: 1 }, few);
+    const seen: number[] = [];
+    const context = await taskContext(service, machine(service).dir);
+    const training = train(payload, context, { native: crowded(0, seen) });
+    await expect(training).rejects.toMatchObject({ code: "out_of_memory" });
+    expect(seen).toEqual([2, 1]);
+  });
+
   it("fails a batch that was asked for, with advice", async () => {
     const { payload } = await drawnDataset(service, settings, few);
     const context = await taskContext(service, machine(service).dir);

@@ -12,7 +12,7 @@ import { describeModel, writeOnnx } from "../../../gpu-node/export/detector-onnx
 import { readTensors, writeTensors } from "../../../gpu-node/export/weights-file.ts";
 import { decodeModel, encodeModel } from "../../../gpu-node/onnx/model-file.ts";
 import { StringStringEntryProto } from "../../../gpu-node/onnx/schema.ts";
-import { loadPretrained } from "../../../gpu-node/training/pretrained-weights.ts";
+import { loadPretrained, readPretrained } from "../../../gpu-node/training/pretrained-weights.ts";
 import type { Engine } from "../../../native/index.d.ts";
 import { detectorGraph, stateTensors } from "../../../shared/detector.ts";
 import { engineOrSay } from "../../support/training.ts";
@@ -45,8 +45,9 @@ async function load(bytes: Uint8Array, format: "safetensors" | "onnx", of = grap
   const path = join(dir, "given");
   writeFileSync(path, bytes);
   const engine = engineOf(of);
-  const made = await loadPretrained(engine, of, { path, format, temporary: join(dir, "made") });
-  return { engine, ...made };
+  const first = await readPretrained(of, { path, format });
+  const made = await loadPretrained(engine, first, join(dir, "made"));
+  return { engine, hasHead: first.hasHead, ...made };
 }
 
 const valuesOf = async (engine: Engine, name: string) =>
@@ -65,16 +66,30 @@ const onnxOf = (served: Record<string, string> = {}) => {
 
 describe.skipIf(!native)("first weights", () => {
   it("of our own file go where they are named", async () => {
-    const { engine, report, lines } = await load(tensorFile(weights), "safetensors");
+    const { engine, report, lines, hasHead } = await load(tensorFile(weights), "safetensors");
     expect(report).toMatchObject({ mismatched: [], missing: [], unused: [] });
     expect(report.matched).toBe(report.of);
     expect(await valuesOf(engine, FIRST)).toEqual(given(FIRST));
     expect(lines.join(" ")).toMatch(/Matched by name/);
+    expect(hasHead).toBe(true);
+  });
+
+  it("of a backbone and a neck alone have no head, and all of it starts fresh", async () => {
+    const features = new Map([...weights].filter(([name]) => !name.startsWith("layers.23.")));
+    const { report, hasHead } = await load(tensorFile(features), "safetensors");
+    expect([hasHead, report.mismatched]).toEqual([false, []]);
+    expect(report.matched).toBeLessThan(report.of);
+    expect(report.missing[0]).toMatch(/^layers\.23\./);
   });
 
   it("for other classes leave the class head fresh and say so", async () => {
     const three = detectorGraph("det26n", 3);
-    const { engine, report, lines } = await load(tensorFile(weights), "safetensors", three);
+    const { engine, report, lines, hasHead } = await load(
+      tensorFile(weights),
+      "safetensors",
+      three,
+    );
+    expect(hasHead).toBe(true);
     const heads = 2 * 3;
     expect(report.mismatched).toHaveLength(2 * heads);
     expect(report.mismatched[0]).toMatch(/cls.*\[2,.*in the file, \[3,.*here/);

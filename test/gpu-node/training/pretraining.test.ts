@@ -4,14 +4,20 @@
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import sharp from "sharp";
 import { afterAll, describe, expect, it } from "vitest";
 import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { models } from "../../../gpu-node/models.ts";
-import { loadPretrained } from "../../../gpu-node/training/pretrained-weights.ts";
+import { loadPretrained, readPretrained } from "../../../gpu-node/training/pretrained-weights.ts";
 import { pretrain } from "../../../gpu-node/training/pretraining.ts";
-import { FEATURES, type PreparedImage } from "../../../gpu-node/training/pretraining-images.ts";
+import {
+  FEATURES,
+  listImages,
+  type PreparedImage,
+  prepareImages,
+  readPrepared,
+} from "../../../gpu-node/training/pretraining-images.ts";
 import {
   drawView,
   numbersOf,
@@ -106,6 +112,29 @@ async function folderOf(name: string): Promise<string> {
   return folder;
 }
 
+describe("features of pictures", () => {
+  it("are kept, and those of another encoder are not read", async () => {
+    const [path = ""] = await listImages(await folderOf("kept"));
+    const workDir = join(root, "kept.work");
+    const prepared = async () => {
+      const options = { workDir, modelsDir: join(root, "models"), longestSide: 64, cpuThreads: 1 };
+      const { files } = await prepareImages([path], options, () => {});
+      return { file: files[0] ?? "", ...(await readPrepared(files[0] ?? "")) };
+    };
+    const { file, features } = await prepared();
+    expect(features.values.some((value) => value !== 0)).toBe(true);
+    // The size of an image without a pixel, and of features without a cell.
+    const empty = new Uint8Array(16);
+    writeFileSync(file, empty);
+    expect((await prepared()).features.values).toHaveLength(0);
+    rmSync(file);
+    const content = basename(file).slice(0, 64);
+    for (const name of [`${content}-64.picture`, `${content}-64-0123456789abcdef.picture`])
+      writeFileSync(join(workDir, name), empty);
+    expect((await prepared()).features).toEqual(features);
+  });
+});
+
 const said: string[] = [];
 const terminal = {
   environment: { VANTAGE_MODELS: join(root, "models") },
@@ -171,11 +200,12 @@ describe.skipIf(!native)("pre-training", () => {
     const { Engine } = native as NonNullable<typeof native>;
     const engine = new Engine({ graph, device: "cpu", seed: 0, threads: 1 });
     const file = { path: join(root, "whole.safetensors"), format: "safetensors" as const };
-    const { report } = await loadPretrained(engine, graph, { ...file, temporary: join(root, "t") });
+    const first = await readPretrained(graph, file);
+    const { report } = await loadPretrained(engine, first, join(root, "t"));
     await engine.close();
     // Counters of batches are matched as well, and the two heads start fresh.
     expect(report.matched).toBe(features.length);
-    expect([report.mismatched, report.unused]).toEqual([[], []]);
+    expect([report.mismatched, report.unused, first.hasHead]).toEqual([[], [], false]);
   });
 
   it("begins anew, and says so, where its checkpoint is none any more", async () => {

@@ -2,11 +2,13 @@
 // was handed in is lost, and a run that went on is the run that was never interrupted.
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { detectorGraph, HEAD_LAYER } from "../../../shared/detector.ts";
 import type { Checkpoint } from "../../../shared/tasks.ts";
 import type { RunEpoch } from "../../../shared/training.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
 import { engineOrSay, machine, resultOf, resumed } from "../../support/training.ts";
+import { randomWeights, tensorFile } from "../../support/weights.ts";
 
 const native = engineOrSay();
 let service: NodeService;
@@ -82,6 +84,32 @@ describe.skipIf(!native)("a run that was stopped", () => {
     expect(result.history).toEqual(resultOf(outcome).history);
     expect(result.model?.weights.sha256).toBe(resultOf(outcome).model?.weights.sha256);
     expect(result.artifacts.map(({ name }) => name)).toContain("confusion_matrix.png");
+  });
+});
+
+describe.skipIf(!native)("a run that starts from a backbone and a neck", () => {
+  it("has the automatic rate of a run from scratch, and keeps it where it goes on", async () => {
+    const features = new Map(
+      [...randomWeights(detectorGraph("det26n", 2))].filter(
+        ([name]) => !name.startsWith(`layers.${HEAD_LAYER}.`),
+      ),
+    );
+    const weights = service.source(`ws/a/weights/${crypto.randomUUID()}`, tensorFile(features));
+    const asked = { ...settings, pretrained: { weights_id: crypto.randomUUID() } };
+    const { payload } = await drawnDataset(service, asked, few);
+    const started = { ...payload, pretrained: { weights, format: "safetensors" as const } };
+    const first = machine(service);
+    const outcome = await first.attempt(started, ({ detail, cancel }) => {
+      if (detail.epoch === 1) cancel();
+    });
+    const { resolved, checkpoint } = resultOf(outcome);
+    expect(resolved).toMatchObject({ learning_rate: 0.004, pretrained: { mismatched: [] } });
+    const second = machine(service);
+    const going = resumed(service, started, checkpoint as Checkpoint);
+    expect((await second.finish(going)).resolved?.learning_rate).toBe(0.004);
+    const said = [first, second].map((node) => node.lines().join("\n"));
+    expect(said[0]).toMatch(/The head starts fresh: the automatic learning rate is the one from/);
+    for (const lines of said) expect(lines).toMatch(/Optimiser adamw, learning rate 0\.004 to/);
   });
 });
 

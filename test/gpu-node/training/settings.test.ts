@@ -52,6 +52,19 @@ describe("the optimiser", () => {
     expect(trainingOptions(settings(asked), { ...shape, classes }).lr0).toBe(lr0);
   });
 
+  it.each([
+    [{}, 3, 0.004],
+    [{ variant: "det26s" }, 80, 0.000357],
+    [{ variant: "det26m" }, 3, 0.001429],
+    [{ learning_rate: 0.001 }, 3, 0.001],
+  ] as const)(
+    "%j under a fresh head, %d classes, begins as from scratch at %d",
+    (more, classes, lr0) => {
+      const asked = settings({ ...more, pretrained: { dataset: "cells" } });
+      expect(trainingOptions(asked, { ...shape, classes, isHeadFresh: true }).lr0).toBe(lr0);
+    },
+  );
+
   it("has the description's other defaults", () => {
     expect(trainingOptions(settings({ epochs: 50 }), shape)).toMatchObject({
       lrf: 0.01,

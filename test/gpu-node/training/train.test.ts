@@ -311,7 +311,7 @@ describe.skipIf(!native)("weights of the node", () => {
     expect(await here.attempt(asked)).toMatchObject({
       outcome: "failed",
       code: "bad_weights",
-      detail: "the weights cells-det26n are damaged on this node: install them again",
+      detail: "the weights cells-det26n are damaged on this node: npm run models -- install",
       retryable: true,
     });
     copyFileSync(file, installed);

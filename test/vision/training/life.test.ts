@@ -5,7 +5,7 @@ import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import type { Outcome } from "../../../shared/node-protocol.ts";
 import type { Model, RunEpoch, TrainingRun } from "../../../shared/training.ts";
-import { colleague } from "../../support/scripted-node.ts";
+import { colleague, SCRIPTED } from "../../support/scripted-node.ts";
 import {
   createTrainingWorld,
   epoch,
@@ -385,6 +385,45 @@ describe("a crash of the service", () => {
       WHERE id = ${runId}::uuid`);
     await w.world.tick(Date.now());
     expect(await w.run(runId)).toMatchObject({ status: "failed", failure: "it broke" });
+  });
+});
+
+describe("a run whose first weights no node has any more", () => {
+  const offer = (...datasets: string[]) => {
+    const words = { variant: "det26n", title: "A set", licence: "MIT", source: "somewhere" };
+    const weights = datasets.map((dataset) => ({ dataset, ...words }));
+    const capabilities = { ...SCRIPTED, weights };
+    return w.node.api.ok("POST", "/node/heartbeat", { tasks: [], capabilities });
+  };
+  const minutesOld = async (minutes: number) => {
+    await execute(sql`UPDATE task SET available_at = now(),
+      created_at = now() - ${minutes}::int * interval '1 minute'
+      WHERE kind = 'train' AND state = 'queued'`);
+    await w.world.tick(Date.now());
+  };
+
+  it("fails after a quarter of an hour and names the command; others wait", async () => {
+    await offer("cells", "coco");
+    const begun = await w.train({ pretrained: { dataset: "cells" } });
+    await checkpointed(await w.claimed(), 1);
+    await execute(sql`UPDATE task SET lease_until = now() - interval '5 minutes'
+      WHERE subject = ${`run:${begun}`}`);
+    await w.world.tick(Date.now());
+    const stranded = await w.train({ pretrained: { dataset: "cells" } });
+    const waits = await w.train({ pretrained: { dataset: "coco" } });
+    const statuses = async () =>
+      Promise.all([begun, stranded, waits].map(async (id) => (await w.run(id)).status));
+    await offer("coco");
+    const again = { job_id: w.jobId, pretrained: { dataset: "cells" } };
+    expect(await w.admin.refused("POST", "/train", again)).toEqual([422, "invalid_request"]);
+    await minutesOld(14);
+    expect(await statuses()).toEqual(["running", "queued", "queued"]);
+    await minutesOld(16);
+    expect(await statuses()).toEqual(["running", "failed", "queued"]);
+    expect((await w.run(stranded)).failure).toMatch(
+      /"cells" for det26n.*npm run models -- install/,
+    );
+    for (const id of [begun, waits]) await stop(id);
   });
 });
 
