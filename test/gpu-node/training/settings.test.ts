@@ -44,7 +44,7 @@ describe("the optimiser", () => {
   it.each([
     [{}, 3, 0.004],
     [{}, 1, 0.004],
-    [{ variant: "det26s" }, 80, 0.000357],
+    [{ variant: "det26s" }, 80, 0.004],
     [{ variant: "det26m" }, 3, 0.001429],
     [{ learning_rate: 0.001 }, 3, 0.001],
     [{ optimizer: "sgd" }, 3, 0.01],
@@ -54,7 +54,7 @@ describe("the optimiser", () => {
 
   it.each([
     [{}, 3, 0.004],
-    [{ variant: "det26s" }, 80, 0.000357],
+    [{ variant: "det26s" }, 80, 0.004],
     [{ variant: "det26m" }, 3, 0.001429],
     [{ learning_rate: 0.001 }, 3, 0.001],
   ] as const)(
