@@ -2,6 +2,7 @@
 // the node's own code, and has pycocotools judge the model on images that nothing was chosen on.
 // Killed anywhere it goes on from the run's checkpoint; asked to end, it writes one first.
 
+import { createHash } from "node:crypto";
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
 import { z } from "zod";
@@ -21,7 +22,14 @@ import type { MetricMap } from "../../shared/training.ts";
 import { startNodeService } from "../support/node-service.ts";
 import { taskContext } from "../support/task-context.ts";
 import { cocoOf, imageSet, innerSplit, type LabeledImage, offered } from "./image-sets.ts";
-import { type CellResult, codeVersion, Figures, PATIENCES, writeWhole } from "./training-cells.ts";
+import {
+  type CellResult,
+  codeVersion,
+  FIRST_WEIGHTS,
+  Figures,
+  PATIENCES,
+  writeWhole,
+} from "./training-cells.ts";
 import { type CellOrder, cocoFigures, PUT_ASIDE } from "./training-process.ts";
 
 const VAL_BATCH = 16;
@@ -142,7 +150,7 @@ async function trained(native: Native, progress: Progress): Promise<TrainingOutc
       name: order.name,
       settings: cell.settings,
       ...offered(service, set, split),
-      pretrained: null,
+      pretrained: cell.first === null ? null : firstWeights(service, cell.first),
       resume: null,
     };
     const context = await taskContext(service, folder, { pause: pause.signal });
@@ -160,6 +168,15 @@ async function trained(native: Native, progress: Progress): Promise<TrainingOutc
   } finally {
     await service.close();
   }
+}
+
+/** The weights that a training begins with; fails where they are no more what they were. */
+function firstWeights(store: Parameters<typeof offered>[0], digest: string) {
+  const bytes = readFileSync(FIRST_WEIGHTS);
+  const weights = store.source("ws/a/first.safetensors", bytes);
+  if (createHash("sha256").update(bytes).digest("hex") !== digest)
+    throw new Error(`${FIRST_WEIGHTS} has changed`);
+  return { weights, format: "safetensors" as const };
 }
 
 /** pycocotools' figures of a model on val.txt, and the suppression that it is served with. */

@@ -3,7 +3,7 @@
 // kept under a key of all that, of the code that trains, and of its torch.
 
 import { createHash } from "node:crypto";
-import { globSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { existsSync, globSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { z } from "zod";
 import {
@@ -27,6 +27,8 @@ export interface Training {
   isWhole: boolean;
   settings: TrainSettings;
   training: TrainingOptions;
+  /** Digest of the weights at `FIRST_WEIGHTS`, which it begins with; null from scratch. */
+  first: string | null;
 }
 
 export interface Cell extends Training {
@@ -62,7 +64,7 @@ async function shapeOf(set: SetName, isWhole: boolean): Promise<Shape> {
   return made;
 }
 
-type CellPlan = Omit<Cell, "settings" | "training"> &
+type CellPlan = Omit<Cell, "settings" | "training" | "first"> &
   Alternative & { base: Partial<TrainSettings> };
 
 /** A training with what is automatic chosen, or otherwise where that is asked for. */
@@ -80,8 +82,10 @@ export async function chosenTraining<
       stepBytes(parameters, asked.image_size, count),
     ));
   const automatic = trainingOptions(asked, { classes, trainImages, batch });
+  const first: string | null = null;
   return {
     ...rest,
+    first,
     settings: { ...asked, batch_size: batch },
     training: { ...automatic, ...training?.(automatic, classes) },
   };
@@ -146,6 +150,12 @@ function choiceCells(precision: TrainSettings["precision"]): CellPlan[] {
   );
 }
 
+/** What `npm run bench -- pretraining` made of the images of train.txt, without their labels. */
+export const FIRST_WEIGHTS = resolve(
+  import.meta.dirname,
+  "../../.vantage/bench/pretraining/det26n-192-100.safetensors",
+);
+
 /** What might bring the goal nearer, one seed each. */
 const GOAL_ALTERNATIVES: Readonly<Record<string, Partial<TrainSettings>>> = {
   "stronger augmentation": { augmentation: "aggressive" },
@@ -153,6 +163,8 @@ const GOAL_ALTERNATIVES: Readonly<Record<string, Partial<TrainSettings>>> = {
   "twice as many epochs": { epochs: 200 },
   det26s: { variant: "det26s" },
 };
+
+const ALL_LEARNED = "all of train.txt learned";
 
 function goalCells(precision: TrainSettings["precision"]): CellPlan[] {
   const cell = (row: string, seed: number, isWhole: boolean, settings = {}): CellPlan => ({
@@ -166,7 +178,7 @@ function goalCells(precision: TrainSettings["precision"]): CellPlan[] {
   });
   return [
     ...SEEDS.flatMap((seed) => [
-      cell("all of train.txt learned", seed, true),
+      cell(ALL_LEARNED, seed, true),
       cell("a fifth of train.txt held out", seed, false),
     ]),
     ...Object.entries(GOAL_ALTERNATIVES).map(([row, settings]) => cell(row, 0, true, settings)),
@@ -175,9 +187,16 @@ function goalCells(precision: TrainSettings["precision"]): CellPlan[] {
 
 /** All cells in their order; those of equal settings have equal keys. */
 export async function trainingCells(precision: TrainSettings["precision"]): Promise<Cell[]> {
-  const wanted = [...precisionCells(), ...choiceCells(precision), ...goalCells(precision)];
+  const goal = goalCells(precision);
+  const wanted = [...precisionCells(), ...choiceCells(precision), ...goal];
   const cells: Cell[] = [];
   for (const one of wanted) cells.push(await chosenTraining(one));
+  if (!existsSync(FIRST_WEIGHTS)) return cells;
+  const first = createHash("sha256").update(readFileSync(FIRST_WEIGHTS)).digest("hex");
+  for (const one of goal.filter(({ row }) => row === ALL_LEARNED)) {
+    const row = `${ALL_LEARNED}, pre-trained without labels`;
+    cells.push({ ...(await chosenTraining(one)), row, first });
+  }
   return cells;
 }
 
@@ -232,9 +251,12 @@ export function codeVersion(torch: string): string {
 }
 
 /** The name of a cell's result. */
-export function keyOf({ set, isWhole, settings, training }: Training, version: string): string {
+export function keyOf(cell: Training, version: string): string {
+  const { set, isWhole, settings, training, first } = cell;
   const { seed, precision, patience, variant, image_size } = settings;
-  const decisive = { set, isWhole, seed, precision, patience, variant, image_size, training };
+  const started = first !== null && { first };
+  const plain = { set, isWhole, seed, precision, patience, variant, image_size, training };
+  const decisive = { ...plain, ...started };
   const digest = createHash("sha256").update(JSON.stringify(decisive)).update(version);
   return digest.digest("hex").slice(0, 24);
 }
