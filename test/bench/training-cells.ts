@@ -126,6 +126,7 @@ const ALTERNATIVES: Readonly<Record<string, Alternative>> = {
     training: (_, classes) => ({ lr0: Math.round(before(classes) * 1e6) / 1e6 }),
   },
   "rate twice as high": { training: ({ lr0 }) => ({ lr0: 2 * lr0 }) },
+  "rate half as high again": { training: ({ lr0 }) => ({ lr0: 1.5 * lr0 }) },
   "rate half as high": { training: ({ lr0 }) => ({ lr0: lr0 / 2 }) },
   "batch 16 for a small set": { settings: { batch_size: 16 } },
   "batch 4 for a small set": { settings: { batch_size: 4 } },
