@@ -7,7 +7,7 @@ import {
   ASK_BYTES_MAX,
   encodeAsk,
   LINE_STATUS,
-  LineAnswer,
+  type LineAnswer,
   type LineHead,
   type LineHeadOf,
   type LineKind,
@@ -22,6 +22,7 @@ import { lineOf } from "../tasks/bell.ts";
 import { boxProblem } from "../tasks/detections.ts";
 import { type LineNode, listLineNodes } from "../tasks/nodes.ts";
 import { signReferences } from "../tasks/objects.ts";
+import { lineAnswerOf } from "./line-answer.ts";
 import { masksProblem } from "./masks.ts";
 import { subjectOf } from "./model-choice.ts";
 
@@ -331,9 +332,10 @@ async function ask(
 
 /** An answer, checked: nothing that a node says is believed. */
 function answerOf({ log }: Parts, model: ModelRow, reply: LineReply, form: MaskForm): LineAnswer {
-  const answer = LineAnswer.safeParse(bodyOf(reply, ["unsupported_media"])).data;
+  const answer = lineAnswerOf(bodyOf(reply, ["unsupported_media"]));
+  const classes = new Set(model.classes);
   const sound = answer?.predictions.every(
-    ({ class: name, bbox }) => model.classes.includes(name) && boxProblem(bbox, answer) === null,
+    ({ class: name, bbox }) => classes.has(name) && boxProblem(bbox, answer) === null,
   );
   if (!answer || !sound) throw noAnswer();
   const numbersMax = IMAGE_BOUNDS.maskNumbers;
