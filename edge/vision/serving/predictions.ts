@@ -127,7 +127,8 @@ async function takeSmall(
   const type = request.headers.get("Content-Type");
   const take = holding(parts, rules, { heldMax, share, unwanted });
   if (!request.body || !maybePlain(type)) return takeFile(parts, request, rules, take);
-  const whole = await readSmallBody(request.body, share.grow, unwanted);
+  const announced = Number(request.headers.get("Content-Length"));
+  const whole = await readSmallBody(request.body, { announced, hold: share.grow, unwanted });
   const file = plainFile(whole, type);
   if (file) {
     const pieces = [file];

@@ -14,18 +14,27 @@ const PLAIN_TYPE = /^multipart\/form-data; ?boundary=([\w-]{1,70})$/i;
 const PLAIN_HEAD =
   /^Content-Disposition: form-data; name="file"; filename="[ !#$&-[\]-~]+"(\r\nContent-Type: [!-~]+)?$/i;
 
+/** A small form as it is taken in. */
+interface SmallBody {
+  /** Bytes that its sender announced. */
+  announced: number;
+  /** Hears of each piece before it is kept. */
+  hold: (bytes: number) => void;
+  /** Says that nobody wants it any more. */
+  unwanted?: AbortSignal | undefined;
+}
+
 /**
- * The whole body of a small form, whose length its sender announced. `hold` hears of each piece
- * before it is kept; where it fails, or the signal comes, nothing is kept, the rest passes, and the
- * body fails so.
+ * The whole body of a small form. Where `hold` fails, or the signal comes, nothing is kept, the rest
+ * passes, and the body fails so.
  */
 export async function readSmallBody(
   body: ReadableStream<Uint8Array>,
-  hold: (bytes: number) => void,
-  unwanted: AbortSignal | undefined,
+  { announced, hold, unwanted }: SmallBody,
 ): Promise<Uint8Array<ArrayBuffer>> {
   const reader = byteReader(body);
   const pieces: Uint8Array[] = [];
+  let left = announced;
   let failure: { cause: unknown } | null = null;
   const letGo = (cause: unknown) => {
     failure ??= { cause };
@@ -34,9 +43,11 @@ export async function readSmallBody(
   const leave = () => letGo(unwanted?.reason);
   unwanted?.addEventListener("abort", leave);
   try {
-    for (;;) {
-      const { done, value } = await reader.readAtLeast(CHUNK_BYTES, new Uint8Array(CHUNK_BYTES));
+    while (left > 0) {
+      const wanted = Math.min(CHUNK_BYTES, left);
+      const { done, value } = await reader.readAtLeast(wanted, new Uint8Array(wanted));
       if (done || !value) break;
+      left -= value.length;
       if (failure) continue;
       try {
         hold(value.length);
