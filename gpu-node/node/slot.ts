@@ -16,10 +16,10 @@ import type { ChildSettings, FromChild, ObjectReply, ObjectRequest, ToChild } fr
 
 /**
  * Arguments for the runtime of a process through which images go. Their bytes lie outside of its
- * heap and are freed with the small objects that hold them, but count as its growth: of a heap of
- * 25 MB that may grow by 8 it went through all of it every dozen images, which took 2 ms an image
- * in each process. Young objects are collected before that in a space of 2 MB, where 32 are usual,
- * and a heap may grow to four times its size before all of it is gone through.
+ * heap and are freed with the small objects that hold them, but count as its growth: a heap of 25
+ * MB that may grow by 8 was gone through as a whole every dozen images, which took 1 to 2 ms an
+ * image in each process. Young objects are collected before that in a space of 2 MB, where 32 are
+ * usual, and the heap may grow to four times its size.
  */
 export const IMAGE_ARGUMENTS = ["--max-semi-space-size=2", "--heap-growing-percent=300"];
 

@@ -25,8 +25,8 @@ interface SmallBody {
 }
 
 /**
- * The whole body of a small form. Where `hold` fails, or the signal comes, nothing is kept, the rest
- * passes, and the body fails so.
+ * The whole body of a small form. Where `hold` fails, or the signal comes, nothing is kept, the
+ * rest passes, and the body fails so.
  */
 export async function readSmallBody(
   body: ReadableStream<Uint8Array>,
@@ -91,7 +91,7 @@ export function plainFile(
 ): Uint8Array<ArrayBuffer> | null {
   const boundary = `--${PLAIN_TYPE.exec(contentType)?.[1] ?? ""}`;
   const bytes = Buffer.from(whole.buffer, whole.byteOffset, whole.length);
-  const head = bytes.latin1Slice(0, Math.min(HEAD_BYTES_MAX, bytes.length));
+  const head = bytes.toString("latin1", 0, HEAD_BYTES_MAX);
   const opening = `${boundary}\r\n`;
   const headEnd = head.indexOf("\r\n\r\n");
   if (!head.startsWith(opening) || headEnd < opening.length) return null;
@@ -100,6 +100,6 @@ export function plainFile(
   // From the line's end before the file on, which a boundary may take for its own.
   const to = bytes.indexOf(`\r\n${boundary}`, from - 2, "latin1");
   if (to <= from) return null;
-  const closing = bytes.latin1Slice(to + 2 + boundary.length, bytes.length);
+  const closing = bytes.toString("latin1", to + 2 + boundary.length);
   return closing === "--\r\n" || closing === "--" ? whole.subarray(from, to) : null;
 }

@@ -1,5 +1,6 @@
-// Small forms whose file is found at once. Goal: what is found is what the parser of all forms finds
-// as the form's only part, byte for byte; whatever is written in another way is left to that parser.
+// Small forms whose file is found at once. Goal: what is found is what the parser of all forms
+// finds as the form's only part, byte for byte; whatever is written in another way is left to that
+// parser.
 
 import busboy from "busboy";
 import { describe, expect, it } from "vitest";
@@ -10,7 +11,7 @@ const TYPE = `multipart/form-data; boundary=${BOUNDARY}`;
 const DISPOSITION = 'Content-Disposition: form-data; name="file"; filename="a b.jpg"';
 const HEAD = [DISPOSITION, "Content-Type: image/jpeg"];
 
-interface Written {
+interface FormText {
   head?: string[];
   content?: string;
   before?: string;
@@ -22,7 +23,7 @@ const written = ({
   content = "\xff\xd8\r\n--\r\npixels\r\n",
   before = `--${BOUNDARY}\r\n`,
   after = `\r\n--${BOUNDARY}--\r\n`,
-}: Written = {}): Uint8Array<ArrayBuffer> =>
+}: FormText = {}): Uint8Array<ArrayBuffer> =>
   new Uint8Array(Buffer.from(`${before}${head.join("\r\n")}\r\n\r\n${content}${after}`, "latin1"));
 
 /** The names and bytes of a form's parts, by the parser of all forms; null for a broken form. */
@@ -49,7 +50,7 @@ const fileOf = (form: Uint8Array<ArrayBuffer>): string | null => {
 const LINES = "a\r\n--b\r\n\r\n----formdata-undici-01234567890x";
 
 describe("finds the file", () => {
-  it.each<[string, Written]>([
+  it.each<[string, FormText]>([
     ["as most clients write it", {}],
     ["without a type", { head: [DISPOSITION] }],
     ["without the last line's end", { after: `\r\n--${BOUNDARY}--` }],
@@ -65,7 +66,7 @@ describe("finds the file", () => {
 });
 
 describe("leaves to the parser of all forms", () => {
-  it.each<[string, Written]>([
+  it.each<[string, FormText]>([
     ["an empty file", { content: "" }],
     ["a file that begins like a boundary", { content: `--${BOUNDARY}` }],
     ["a field of that name", { head: ['Content-Disposition: form-data; name="file"'] }],
