@@ -327,11 +327,13 @@ function traced(log: Log, harmless: ReadonlySet<string>): MiddlewareHandler {
     context.set("requestId", requestId);
     context.set("log", log);
     await next();
-    context.header("X-Request-Id", requestId);
-    context.header("X-Content-Type-Options", "nosniff");
-    context.header("Referrer-Policy", "no-referrer");
-    // What may be kept says so itself: health, errors and feeds are of the moment.
-    if (!context.res.headers.has("Cache-Control")) context.header("Cache-Control", "no-store");
+    setHeaders(context, {
+      "X-Request-Id": requestId,
+      "X-Content-Type-Options": "nosniff",
+      "Referrer-Policy": "no-referrer",
+      // What may be kept says so itself: health, errors and feeds are of the moment.
+      ...(context.res.headers.has("Cache-Control") ? {} : { "Cache-Control": "no-store" }),
+    });
     const status = context.res.status;
     const fields = {
       request_id: requestId,
@@ -345,6 +347,19 @@ function traced(log: Log, harmless: ReadonlySet<string>): MiddlewareHandler {
     if (status >= 500) log.error("request", fields);
     else log.info("request", { ...fields, error: undefined });
   };
+}
+
+/**
+ * Sets headers of an answer that is there. Hono's own way makes the answer anew for each of them;
+ * only one that came from another service cannot be changed.
+ */
+function setHeaders(context: Context, headers: Readonly<Record<string, string>>): void {
+  const entries = Object.entries(headers);
+  try {
+    for (const [name, value] of entries) context.res.headers.set(name, value);
+  } catch {
+    for (const [name, value] of entries) context.header(name, value);
+  }
 }
 
 const MEASURED_METHODS = new Set([...METHODS, "HEAD", "OPTIONS"]);

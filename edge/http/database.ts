@@ -16,7 +16,10 @@ neonConfig.fetchEndpoint = (host, port) =>
 // reads by itself: here an answer has come once all of it has.
 neonConfig.fetchFunction = async (address: string, request: RequestInit) => {
   const response = await fetch(address, request);
-  return new Response(await response.arrayBuffer(), response);
+  const { ok, status } = response;
+  const text = await response.text();
+  // All that the driver reads of an answer; another `Response` would cost as much as the first.
+  return { ok, status, text: async () => text, json: async () => JSON.parse(text) as unknown };
 };
 
 /** A handle on one database. */

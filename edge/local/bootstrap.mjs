@@ -24,6 +24,10 @@ const entries = {
   bench: "test/bench/main.ts",
   peers: "test/peers/main.ts",
 };
+/** For the runtime of these: images go through the node, as `gpu-node/node/slot.ts` tells. */
+const runtimeArguments = {
+  "gpu-node": ["--max-semi-space-size=2", "--heap-growing-percent=300"],
+};
 const node = join(root, "node_modules/.bin/node");
 const stamp = join(root, "node_modules/.vantage-lock");
 const lock = createHash("sha256")
@@ -50,7 +54,8 @@ async function main(command, given) {
   await ensurePackages(command, { apt: !given.includes("--no-apt") });
   if (command !== "engine") await ensureEngine(command, { root });
   const args = given.filter((arg) => arg !== "--no-apt");
-  const code = await run(node, [join(root, entry), ...args], "inherit");
+  const program = [...(runtimeArguments[command] ?? []), join(root, entry)];
+  const code = await run(node, [...program, ...args], "inherit");
   // With the torch that came, or without the one that went.
   if (command === "engine" && code === 0 && args.length > 0) await ensureEngine(command, { root });
   return code;

@@ -8,6 +8,9 @@ import { createInterface } from "node:readline";
 import { systemClock } from "../../shared/time.ts";
 import { ROOT } from "./state.ts";
 
+/** For the node's runtime, as its own command has them: see `gpu-node/node/slot.ts`. */
+const RUNTIME_ARGUMENTS = ["--max-semi-space-size=2", "--heap-growing-percent=300"];
+
 /** How the node is run. */
 interface GpuNodeOptions {
   /** Address of the vision service. */
@@ -129,7 +132,8 @@ function launch(
   code: string | undefined,
 ): ChildProcess {
   const { name = "embedded", slots = 1, modelsDir } = options;
-  const program = [process.execPath, options.entry ?? join(ROOT, "gpu-node/main.ts")];
+  const entry = options.entry ?? join(ROOT, "gpu-node/main.ts");
+  const program = [process.execPath, ...RUNTIME_ARGUMENTS, entry];
   // A killed stack takes the node along, and the node's children go with the node.
   const [command = "", ...args] = hasSetpriv
     ? ["setpriv", "--pdeathsig=KILL", ...program]

@@ -16,7 +16,7 @@ import type { RgbImage } from "../media/image.ts";
 import { openCache, renewingCache } from "../objects/cache.ts";
 import { ResidentSegmenter } from "../segmenters/resident.ts";
 import type { OpenOptions, Segmenter } from "../segmenters/segmenter.ts";
-import { answerDirectly, type LineWork } from "../serving/direct.ts";
+import { answerDirectly, encodeReply, type LineWork } from "../serving/direct.ts";
 import { type OpenModels, Predictors } from "../serving/predictors.ts";
 import { Encodings } from "../tasks/encodings.ts";
 import type { RunnerContext } from "../tasks/runner-context.ts";
@@ -125,7 +125,7 @@ async function ask(
   const work = { predictors, sam, isSegmenterOpen, workflow, log };
   const answer = await answerDirectly(body, work, signal);
   asked.delete(id);
-  say({ type: "answer", id, answer });
+  say({ type: "answer", id, answer: answer && encodeReply(answer) });
 }
 
 /** Who waits for the supervisor's reply, by the number of the request. */

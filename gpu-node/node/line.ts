@@ -20,7 +20,7 @@ import type { Secret } from "../../shared/secret.ts";
 import type { Log } from "../base/log.ts";
 import { tally } from "../base/tally.ts";
 import { pause } from "../objects/transfer.ts";
-import type { LineReply } from "../serving/direct.ts";
+import type { EncodedReply } from "../serving/direct.ts";
 import { backoffMs } from "./backoff.ts";
 
 export interface LineOptions {
@@ -31,7 +31,7 @@ export interface LineOptions {
   /** What the node answers; it is granted no requests of other kinds. */
   kinds: readonly LineKind[];
   /** Works on a request until the signal ends it; null where there is no answer. */
-  answer(request: LineRequest, signal: AbortSignal): Promise<LineReply | null>;
+  answer(request: LineRequest, signal: AbortSignal): Promise<EncodedReply | null>;
   /** The line opened or closed. */
   onOpen(open: boolean): void;
 }
@@ -107,7 +107,7 @@ const STATUS_NAMES = new Map<number, string>(
 );
 
 /** Counts what came of a request; one without an answer is nobody's any more. */
-function countRequest(reply: LineReply | null, milliseconds: number): void {
+function countRequest(reply: EncodedReply | null, milliseconds: number): void {
   const status = reply ? (STATUS_NAMES.get(reply.status) ?? "other") : "released";
   tally.count("vantage_node_line_requests_total", { status });
   if (!reply) return;
@@ -266,11 +266,10 @@ export class Line {
     this.#tellIdle();
   }
 
-  #answer(id: number, { status, body }: LineReply) {
-    const bytes = Buffer.from(JSON.stringify(body));
+  #answer(id: number, { status, body }: EncodedReply) {
     for (let from = 0, index = 0; ; from += PAYLOAD_BYTES_MAX, index++) {
-      const payload = bytes.subarray(from, from + PAYLOAD_BYTES_MAX);
-      const last = from + PAYLOAD_BYTES_MAX >= bytes.length;
+      const payload = body.subarray(from, from + PAYLOAD_BYTES_MAX);
+      const last = from + PAYLOAD_BYTES_MAX >= body.length;
       this.#send({ kind: "answer", last, index, life: this.#life, id, value: status, payload });
       if (last) return;
     }

@@ -5,7 +5,7 @@ import type { Series } from "../../shared/tally.ts";
 import type { ObjectSource } from "../../shared/tasks.ts";
 import type { Tools } from "../media/ffmpeg.ts";
 import type { ObjectName } from "../objects/transfer.ts";
-import type { LineReply } from "../serving/direct.ts";
+import type { EncodedReply } from "../serving/direct.ts";
 import type { OpenModels } from "../serving/predictors.ts";
 
 /** Everything a child needs; it reads no environment of its own. */
@@ -50,6 +50,6 @@ export type FromChild =
   | { type: "progress"; taskId: string; progress: TaskReport }
   | { type: "request"; taskId: string; id: number; request: ObjectRequest }
   | { type: "outcome"; taskId: string; outcome: Outcome }
-  | { type: "answer"; id: number; answer: LineReply | null }
+  | { type: "answer"; id: number; answer: EncodedReply | null }
   /** What it counted since it last said so. */
   | { type: "counts"; series: Series[] };

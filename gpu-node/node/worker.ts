@@ -34,7 +34,7 @@ import type { ObjectReply, ObjectRequest } from "./messages.ts";
 import type { Offer } from "./offer.ts";
 import { ProgressReports } from "./progress-reports.ts";
 import { LeaseStale, NodeRefusal, type Service } from "./service.ts";
-import { Slot, type SlotOptions } from "./slot.ts";
+import { IMAGE_ARGUMENTS, Slot, type SlotOptions } from "./slot.ts";
 import type { WorkerStatus } from "./status.ts";
 import { Wakeup } from "./wakeup.ts";
 import { countClaim, countEnd, countLost, gaugesOf, type WorkerGauges } from "./worker-figures.ts";
@@ -108,7 +108,12 @@ class Supervisor implements Worker {
     const { capabilities } = offer;
     this.#slots = rolesOf(capabilities.slots, capabilities.kinds).map((role) => ({
       role,
-      slot: new Slot({ ...slot, log, onLoaded: () => void this.#heartbeat() }),
+      slot: new Slot({
+        ...slot,
+        ...(role === "serving" ? { runtimeArguments: IMAGE_ARGUMENTS } : {}),
+        log,
+        onLoaded: () => void this.#heartbeat(),
+      }),
     }));
     const stopped = Promise.withResolvers<string | null>();
     this.stopped = stopped.promise;

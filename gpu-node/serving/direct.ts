@@ -28,6 +28,17 @@ export interface LineReply {
   cold?: boolean;
 }
 
+/** The same with its body as JSON: whoever passes it on reads none of it. */
+export interface EncodedReply extends Omit<LineReply, "body"> {
+  body: Uint8Array;
+}
+
+/** An answer as it goes over the line. */
+export const encodeReply = ({ body, ...reply }: LineReply): EncodedReply => ({
+  ...reply,
+  body: Buffer.from(JSON.stringify(body)),
+});
+
 /** Who answers what. */
 export interface LineWork {
   predictors: Predictors;

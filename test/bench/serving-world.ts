@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { sql } from "drizzle-orm";
 import { API } from "../../edge/vision/base/api.ts";
 import { createCode } from "../../edge/vision/tasks/nodes.ts";
+import { IMAGE_ARGUMENTS } from "../../gpu-node/node/slot.ts";
 import type { ModelSource } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
 import { noiseImage } from "../support/noise.ts";
@@ -57,7 +58,7 @@ export async function startServing(
   );
   const node = spawn(
     process.execPath,
-    ["--disable-warning=ExperimentalWarning", "gpu-node/main.ts"],
+    ["--disable-warning=ExperimentalWarning", ...IMAGE_ARGUMENTS, "gpu-node/main.ts"],
     {
       env: {
         PATH: process.env.PATH,

@@ -101,10 +101,13 @@ export const emptyShadow = (): ShadowCounts => ({
 function increase(counts: Counts, name: string, by: number) {
   const isKnown = Object.hasOwn(counts, name);
   const counted = isKnown || Object.keys(counts).length < NAMES_MAX ? name : OTHER;
+  if (Object.hasOwn(counts, counted)) {
+    counts[counted] = (counts[counted] ?? 0) + by;
+    return;
+  }
   // A class may have the name of something that every object inherits.
-  const before = Object.hasOwn(counts, counted) ? (counts[counted] ?? 0) : 0;
   Object.defineProperty(counts, counted, {
-    value: before + by,
+    value: by,
     configurable: true,
     enumerable: true,
     writable: true,
@@ -207,7 +210,9 @@ export const driftBins = (confidences: readonly number[]): number[] =>
 
 /** How often each class is there. */
 export function classCounts(classes: readonly string[]): Counts {
+  const times = new Map<string, number>();
+  for (const one of classes) times.set(one, (times.get(one) ?? 0) + 1);
   const counts: Counts = {};
-  for (const one of classes) increase(counts, one, 1);
+  for (const [name, by] of times) increase(counts, name, by);
   return counts;
 }

@@ -7,7 +7,7 @@ import {
   ASK_BYTES_MAX,
   encodeAsk,
   LINE_STATUS,
-  LineAnswer,
+  type LineAnswer,
   type LineHead,
   type LineHeadOf,
   type LineKind,
@@ -23,6 +23,7 @@ import { boxProblem } from "../tasks/detections.ts";
 import { type LineNode, listLineNodes } from "../tasks/nodes.ts";
 import { signReferences } from "../tasks/objects.ts";
 import { asksByNode, openAsk } from "./asks.ts";
+import { lineAnswerOf } from "./line-answer.ts";
 import { masksProblem } from "./masks.ts";
 import { subjectOf } from "./model-choice.ts";
 
@@ -323,9 +324,10 @@ async function ask(
 
 /** An answer, checked: nothing that a node says is believed. */
 function answerOf({ log }: Parts, model: ModelRow, reply: LineReply, form: MaskForm): LineAnswer {
-  const answer = LineAnswer.safeParse(bodyOf(reply, ["unsupported_media"])).data;
+  const answer = lineAnswerOf(bodyOf(reply, ["unsupported_media"]));
+  const classes = new Set(model.classes);
   const sound = answer?.predictions.every(
-    ({ class: name, bbox }) => model.classes.includes(name) && boxProblem(bbox, answer) === null,
+    ({ class: name, bbox }) => classes.has(name) && boxProblem(bbox, answer) === null,
   );
   if (!answer || !sound) throw noAnswer();
   const numbersMax = IMAGE_BOUNDS.maskNumbers;

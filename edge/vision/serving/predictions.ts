@@ -20,6 +20,12 @@ import type { NewTask, Task } from "../tasks/queue.ts";
 import { type FormField, type FormFile, type FormLimits, formParts } from "../uploads/form.ts";
 import type { MediaKind } from "../uploads/media-types.ts";
 import { tooLarge, writeObject } from "../uploads/object-writer.ts";
+import {
+  maybePlain,
+  plainFile,
+  readSmallBody,
+  SMALL_FORM_BYTES_MAX,
+} from "../uploads/small-form.ts";
 import { type HeldShare, openShare } from "./held-bytes.ts";
 import { subjectOf } from "./model-choice.ts";
 
@@ -91,14 +97,55 @@ export async function holdFile(
   const share = openShare(parts.clock, Math.min(announced, heldMax));
   unwanted?.addEventListener("abort", share.free);
   try {
-    const take = holding(parts, rules, { heldMax, share, unwanted });
-    const taken = await takeFile(parts, request, rules, take);
+    const boundsMax = Math.min(heldMax, rules.bytesMax, SMALL_FORM_BYTES_MAX);
+    const isSmall = announced > 0 && announced <= boundsMax && !rules.others;
+    const taken = isSmall
+      ? await takeSmall(parts, request, rules, { heldMax, share, unwanted })
+      : await takeFile(parts, request, rules, holding(parts, rules, { heldMax, share, unwanted }));
     if ("key" in taken) share.free();
     return taken;
   } catch (thrown) {
     share.free();
     throw thrown;
   }
+}
+
+/** How a file is held: up to so many bytes, as a share, until nobody wants it. */
+interface Holding {
+  heldMax: number;
+  share: HeldShare;
+  unwanted?: AbortSignal | undefined;
+}
+
+/** Takes the one file of a form that fits into memory whole, the form's other bytes included. */
+async function takeSmall(
+  parts: Parts,
+  request: Request,
+  rules: FileRules,
+  { heldMax, share, unwanted }: Holding,
+): Promise<HeldFile | StoredFile> {
+  const type = request.headers.get("Content-Type");
+  const take = holding(parts, rules, { heldMax, share, unwanted });
+  if (!request.body || !maybePlain(type)) return takeFile(parts, request, rules, take);
+  const announced = Number(request.headers.get("Content-Length"));
+  const whole = await readSmallBody(request.body, { announced, hold: share.grow, unwanted });
+  const file = plainFile(whole, type);
+  if (file) {
+    const pieces = [file];
+    unwanted?.addEventListener("abort", () => pieces.splice(0));
+    rules.kind.typeOf(headOf(pieces, rules.kind.headBytes));
+    return { pieces, free: share.free };
+  }
+  const { headers, url } = request;
+  const again = new Request(url, { method: "POST", headers, body: whole });
+  // All of the form is in the share already.
+  const counted = { grow: () => {}, free: share.free };
+  return takeFile(
+    parts,
+    again,
+    rules,
+    holding(parts, rules, { heldMax, share: counted, unwanted }),
+  );
 }
 
 /**
@@ -123,15 +170,7 @@ export async function withHeldFile<Result>(
 
 /** Takes a file into memory, as its share grows; or into the store, from where it is too large. */
 export const holding =
-  (
-    parts: Parts,
-    rules: FileRules,
-    {
-      heldMax,
-      share,
-      unwanted,
-    }: { heldMax: number; share: HeldShare; unwanted?: AbortSignal | undefined },
-  ) =>
+  (parts: Parts, rules: FileRules, { heldMax, share, unwanted }: Holding) =>
   async (chunks: AsyncIterable<Uint8Array>): Promise<HeldFile | StoredFile> => {
     const iterator = chunks[Symbol.asyncIterator]();
     const pieces: Uint8Array[] = [];

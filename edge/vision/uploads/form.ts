@@ -23,10 +23,10 @@ export interface FormFile {
 }
 
 /**
- * Bytes of the body that are read at a time. Left to itself it comes in pieces of 4 KiB, whose
+ * Bytes of a body that are read at a time. Left to itself it comes in pieces of 4 KiB, whose
  * garbage takes several times the memory.
  */
-const CHUNK_BYTES = 64 * 1024;
+export const CHUNK_BYTES = 64 * 1024;
 
 /** How much a form may have beside the bytes of its files. */
 export interface FormLimits {
@@ -47,7 +47,8 @@ const LIMITS: FormLimits = {
 };
 const HEADER_PAIRS_MAX = 50;
 
-const malformed = (cause: unknown) =>
+/** What is told of a body that is no whole form. */
+export const malformed = (cause: unknown) =>
   new Failure("bad_body", "the body must be multipart/form-data, complete to its last boundary", {
     cause,
   });
@@ -177,7 +178,8 @@ interface ByteReader {
   cancel(): Promise<void>;
 }
 
-const byteReader = (body: ReadableStream<Uint8Array>) =>
+/** A reader of whole pieces of a body. */
+export const byteReader = (body: ReadableStream<Uint8Array>) =>
   // The platform's own reader, which its types of streams do not have.
   body.getReader({ mode: "byob" }) as unknown as ByteReader;
 

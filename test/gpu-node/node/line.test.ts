@@ -82,7 +82,11 @@ const ask = (id: number, text: string, more: Partial<Frame> = {}) =>
     payload: Buffer.from(text),
     ...more,
   });
-const FOUND = { status: LINE_STATUS.done, body: { predictions: [], width: 4, height: 3 } };
+const json = (body: object) => Buffer.from(JSON.stringify(body));
+const FOUND = {
+  status: LINE_STATUS.done,
+  body: json({ predictions: [], width: 4, height: 3 }),
+};
 
 describe("a request", () => {
   it("comes in frames and is answered once, with the time that is left", async () => {
@@ -95,7 +99,9 @@ describe("a request", () => {
     await expect.poll(() => of("answer").length).toBe(1);
     const [answer] = of("answer");
     expect(answer).toMatchObject({ life: LIFE, id: 5, last: true, value: 200 });
-    expect(JSON.parse(Buffer.from(answer?.payload ?? []).toString())).toEqual(FOUND.body);
+    expect(JSON.parse(Buffer.from(answer?.payload ?? []).toString())).toEqual(
+      JSON.parse(FOUND.body.toString()),
+    );
   });
 
   it("says what it read, a megabyte at a time", async () => {

@@ -8,7 +8,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { createLog } from "../../../gpu-node/base/log.ts";
-import { Slot } from "../../../gpu-node/node/slot.ts";
+import { IMAGE_ARGUMENTS, Slot } from "../../../gpu-node/node/slot.ts";
 
 /** Answers what it is asked, but for a body of one byte, on which it hangs. */
 const CHILD = `process.on("message", ({ type, id, body, taskId }) => {
@@ -16,7 +16,8 @@ const CHILD = `process.on("message", ({ type, id, body, taskId }) => {
     process.send({ type: "outcome", taskId, outcome: { outcome: "finished", result: {} } });
   }
   if (type !== "ask" || body.length === 1) return;
-  process.send({ type: "answer", id, answer: { status: 200, body: {} } });
+  const words = Buffer.from(JSON.stringify(process.execArgv));
+  process.send({ type: "answer", id, answer: { status: 200, body: words } });
 });`;
 const MS = 60_000;
 const ASKS = 20;
@@ -34,6 +35,7 @@ beforeEach(() => {
   slot = new Slot({
     entry,
     environment: {},
+    runtimeArguments: IMAGE_ARGUMENTS,
     // This child has no use for them.
     settings: {} as never,
     setpriv: null,
@@ -60,6 +62,12 @@ it("keeps no answer that it gave", async () => {
     answers.push(new WeakRef(answer as object));
   }
   await expect.poll(() => keptOf(answers)).toBeLessThan(ASKS / 2);
+});
+
+it("runs the program with the arguments of its runtime, and passes its words on", async () => {
+  const answer = await slot.ask(ANSWERED, MS, signal);
+  const words = JSON.parse(Buffer.from(answer?.body ?? []).toString());
+  expect(words).toEqual(expect.arrayContaining(IMAGE_ARGUMENTS));
 });
 
 it("keeps no outcome of a task", async () => {

@@ -59,3 +59,14 @@ it("leaves no memory taken, however many were refused", async () => {
   const answer = await ask("", large());
   expect([answer.status, await answer.json()]).toEqual([200, FOUND.predictions]);
 });
+
+it("is found in forms that are written in other ways than most are", async () => {
+  await w.opened();
+  const image = { content: png(64, 48), filename: "ä.png" };
+  const forms = [form(image), form(["note", "before"], image), form(image, ["note", "behind"])];
+  for (const body of forms) {
+    const answer = await ask("", body);
+    expect([answer.status, await answer.json()]).toEqual([200, FOUND.predictions]);
+  }
+  expect(await refusal(await ask("", form(image, image)))).toEqual([422, "invalid_request"]);
+});
