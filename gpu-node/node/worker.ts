@@ -105,12 +105,11 @@ class Supervisor implements Worker {
     this.#options = options;
     this.#since = options.clock();
     const { offer, slot, log, service } = options;
-    const { capabilities } = offer;
-    this.#slots = rolesOf(capabilities.slots, capabilities.kinds).map((role) => ({
+    this.#slots = rolesOf(offer.capabilities.slots, offer.capabilities.kinds).map((role) => ({
       role,
       slot: new Slot({
         ...slot,
-        ...(role === "serving" ? { runtimeArguments: IMAGE_ARGUMENTS } : {}),
+        runtimeArguments: role === "serving" ? IMAGE_ARGUMENTS : [],
         log,
         onLoaded: () => void this.#heartbeat(),
       }),
