@@ -5,6 +5,8 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { METRICS_TYPE, type Metric, metricsText } from "../../shared/metrics.ts";
 import type { Capabilities, TaskProgress } from "../../shared/node-protocol.ts";
+import { iso } from "../../shared/time.ts";
+import type { RunningTask } from "./worker-state.ts";
 
 /** What the status page shows. */
 export interface WorkerStatus {
@@ -23,6 +25,17 @@ export interface WorkerStatus {
     pid: number | null;
   })[];
 }
+
+/** What it shows of a task that runs. */
+export const taskStatus = ({ held, slot }: RunningTask) => ({
+  task_id: held.task.task_id,
+  kind: held.task.kind,
+  attempt: held.task.attempt,
+  since: iso(held.since),
+  wanted: held.demand,
+  progress: held.progress,
+  pid: slot.pid,
+});
 
 export interface Status {
   name: string;

@@ -35,7 +35,7 @@ import type { Offer } from "./offer.ts";
 import { ProgressReports } from "./progress-reports.ts";
 import { LeaseStale, NodeRefusal, type Service } from "./service.ts";
 import { IMAGE_ARGUMENTS, Slot, type SlotOptions } from "./slot.ts";
-import type { WorkerStatus } from "./status.ts";
+import { taskStatus, type WorkerStatus } from "./status.ts";
 import { Wakeup } from "./wakeup.ts";
 import { countClaim, countEnd, countLost, gaugesOf, type WorkerGauges } from "./worker-figures.ts";
 import type { RoleSlot, RunningTask, WorkerState } from "./worker-state.ts";
@@ -162,16 +162,7 @@ class Supervisor implements Worker {
       ended: { ...outcomes },
       slots: this.#slots.flatMap(({ slot }) => {
         const tasks = this.#tasksIn(slot);
-        if (tasks.length === 0) return [null];
-        return tasks.map(({ held }) => ({
-          task_id: held.task.task_id,
-          kind: held.task.kind,
-          attempt: held.task.attempt,
-          since: iso(held.since),
-          wanted: held.demand,
-          progress: held.progress,
-          pid: slot.pid,
-        }));
+        return tasks.length === 0 ? [null] : tasks.map(taskStatus);
       }),
     };
   }

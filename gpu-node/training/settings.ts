@@ -122,8 +122,8 @@ export function averageOf(updates: number): { decay: number; tau: number } {
  * From scratch a small variant takes one rate whatever the classes: of 164 drawn images of 24
  * classes, 60 epochs at 160 px, AP was .14 at 0.00036, .29 at 0.0011, .51 at 0.004, .64 at 0.008,
  * and 40 at 224 px .68 at 0.004, .63 at 0.008; of as many of blood cells, three classes, .44 at
- * 0.0014, .50 at 0.004, .47 at 0.008, and at 224 px .49 and .47 (`bench -- training-choices`). So it
- * does above a backbone and a neck that know something, where a fresh head learns (`bench --
+ * 0.0014, .50 at 0.004, .47 at 0.008, and at 224 px .49 and .47 (`bench -- training-choices`). So
+ * it does above a backbone and a neck that know something, where a fresh head learns (`bench --
  * pretraining`).
  */
 const SCRATCH = { rate: 0.004, variants: ["det26n", "det26s"] as readonly string[] };
