@@ -58,15 +58,15 @@ export interface EngineOptions {
    */
   fusedNorm?: boolean;
   /**
-   * Whether training has maps and weights with the channels of a pixel side by side: by default.
-   * Files have the same tensors either way.
+   * Whether training has maps and weights with the channels of a pixel side by side. Default: on a
+   * GPU. Files have the same tensors either way, and all processes of a group one of them.
    */
   channelsLast?: boolean;
   /**
-   * Whether an epoch's steps replay a recording of their passes through the network from a batch
-   * shape's third time on: on a GPU a graph of CUDA, which is the default where torch has it. On a
-   * CPU the parts of a recording are computed anew, for tests of the arithmetic. Where recording
-   * fails, steps are computed as they would be without.
+   * Whether steps replay a recording of their passes through the network, for each shape of a batch
+   * once a step of it was made and another one rehearsed it: on a GPU a graph of CUDA, which is the
+   * default where torch has it. On a CPU its parts are computed anew, for tests of the arithmetic.
+   * Where that fails, all later steps are computed as they would be without.
    */
   recorded?: boolean;
   /** Without it the engine evaluates and predicts only. */
@@ -263,7 +263,7 @@ export interface EpochResult {
   seconds: { data: number; forward: number; backward: number; optimizer: number };
   /** Optimiser steps left out because gradients were not finite. */
   skipped: number;
-  /** Steps that replayed a recording. */
+  /** Steps that rehearsed or replayed a recording. */
   recorded: number;
 }
 

@@ -45,6 +45,11 @@ struct EngineCore {
   const std::vector<NamedTensor>& evaluated() const {
     return training ? training->ema.state() : network.state();
   }
+  /** Gives the memory of recordings back; there are none from then on. */
+  void dropRecordings() {
+    recorded.reset();
+    releaseMemory(device);
+  }
   /** Fails with `bad_argument` for an engine that does not train. */
   void needsTraining() const;
   /** Fails with `bad_argument` for one of several processes: its state is that of all. */

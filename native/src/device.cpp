@@ -17,9 +17,9 @@
 #include <torch/cuda.h>
 #include <torch/version.h>
 #include "flags.h"
-// Older torches give no choice of what other threads may do while one records.
+// Older torches keep memory of a recording that failed.
 #if defined(VANTAGE_GPU) && \
-    (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 1))
+    (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15))
 #define VANTAGE_GRAPHS
 #include <ATen/cuda/CUDAGraph.h>
 #endif
@@ -188,7 +188,11 @@ void resetPeakMemory(const at::Device& device) {
 
 void releaseMemory(const at::Device& device) {
 #ifdef VANTAGE_GPU
-  if (device.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
+  try {
+    if (device.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
+  } catch (const c10::Error&) {
+    // Then it is not given back: whoever asks for that is mostly in trouble already.
+  }
 #endif
 #ifdef __GLIBC__
   // glibc gave every thread of the engine a heap, and keeps what was freed there.
@@ -260,40 +264,46 @@ struct Recording::Graph {
 struct Recording::Graph {};
 #endif
 
-Recording::Recording(const at::Device& device) : device_(device) {}
+Recording::Recording(const at::Device& device, std::function<void()> work, const Recording* beside)
+    : device_(device), work_(std::move(work)), beside_(beside) {}
 Recording::~Recording() = default;
 
-void Recording::record(std::function<void()> work, const Recording* beside) {
+std::unique_ptr<Recording::Graph> Recording::record() const {
+  auto recorded = std::make_unique<Graph>();
 #ifdef VANTAGE_GRAPHS
-  if (device_.is_cuda()) {
-    auto recorded = std::make_unique<Graph>();
-    const auto pool = beside ? beside->graph_->graph.pool() : decltype(recorded->graph.pool()){};
-    // Another thread prepares the next batch meanwhile: what it allocates is none of this.
-    recorded->graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+  at::cuda::CUDAGraph& graph = recorded->graph;
+  const auto pool =
+      beside_ && beside_->graph_ ? beside_->graph_->graph.pool() : decltype(graph.pool()){};
+  // What steps before left in the allocator is no memory of a recording's, nor is it given back
+  // while one is made.
+  releaseMemory(device_);
+  // Another thread prepares the next batch meanwhile: what it allocates is none of this.
+  graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+  try {
+    work_();
+  } catch (...) {
     try {
-      work();
-    } catch (...) {
-      try {
-        recorded->graph.capture_end();
-      } catch (const c10::Error&) {
-        // CUDA refuses what was recorded by half.
-      }
-      throw;
+      graph.capture_end();
+    } catch (const c10::Error&) {
+      // CUDA refuses what was recorded by half.
     }
-    recorded->graph.capture_end();
-    graph_ = std::move(recorded);
-    return;
+    throw;
   }
+  graph.capture_end();
 #endif
-  (void)beside;
-  work_ = std::move(work);
+  return recorded;
 }
 
-void Recording::replay() {
+void Recording::run() {
+  if (!wasRun_ || !canRecord(device_)) {
+    work_();
+    wasRun_ = true;
+    return;
+  }
+  if (!graph_) graph_ = record();
 #ifdef VANTAGE_GRAPHS
-  if (graph_) return graph_->graph.replay();
+  graph_->graph.replay();
 #endif
-  work_();
 }
 
 Autocast::Autocast(Precision precision, const at::Device& device)

@@ -67,7 +67,7 @@ class Uploads {
   std::optional<c10::Stream> stream_;
 };
 
-/** Whether a recording saves launches on that device; on a CPU it is done anew. */
+/** Whether a recording saves launches on that device; elsewhere its work is done anew. */
 bool canRecord(const at::Device& device);
 
 /**
@@ -76,25 +76,27 @@ bool canRecord(const at::Device& device);
  */
 class Recording {
  public:
-  explicit Recording(const at::Device& device);
+  /** Memory that the work allocates is shared with `beside`, which is done before it. */
+  Recording(const at::Device& device, std::function<void()> work, const Recording* beside);
   ~Recording();
   Recording(const Recording&) = delete;
 
   /**
-   * Takes the work without doing it: on a GPU the host runs it once, nothing is computed, and what
-   * it allocates is kept for the recording. All recordings that share a `beside` share that memory,
-   * so what one leaves is there until the next one is replayed, unless the host holds it.
+   * Does the work. The first time it is done as it is, so that libraries load and choose what a
+   * recording does not allow them to; the second time on a GPU it is recorded: the host runs it
+   * once, and what it leaves stays where it is until the host lets it go.
    */
-  void record(std::function<void()> work, const Recording* beside = nullptr);
-  /** Does the work. */
-  void replay();
+  void run();
 
  private:
   struct Graph;
+  std::unique_ptr<Graph> record() const;
 
   at::Device device_;
-  std::unique_ptr<Graph> graph_;
   std::function<void()> work_;
+  const Recording* beside_;
+  bool wasRun_ = false;
+  std::unique_ptr<Graph> graph_;
 };
 
 /** Autocast to a precision on the device while it lives; no effect for fp32. */

@@ -143,7 +143,7 @@ EngineCore::EngineCore(const EngineOptions& given)
       network(options.graph, device, options.seed) {
   network.setPrecision(options.precision);
   network.setFusedNorm(options.fusedNorm);
-  network.setChannelsLast(options.channelsLast);
+  network.setChannelsLast(options.channelsLast.value_or(device.is_cuda()));
   if (options.precision == Precision::fp16) {
     if (!device.is_cuda()) refuse("fp16 is for GPUs");
     if (options.settings.lossScale == 0) options.settings.lossScale = kLossScale;

@@ -51,10 +51,9 @@ struct EngineOptions {
   Precision precision = Precision::fp32;
   /** Batch norm and SiLU as one operation; nothing: where our kernel is there. */
   std::optional<bool> fusedNorm;
-  /** In training, a pixel's values lie side by side, and those of weights as well. */
-  bool channelsLast = true;
-  /** Steps are recorded; nothing: on a GPU. */
-  std::optional<bool> recorded;
+  /** A pixel's values and those of weights lie side by side, and steps are recorded; nothing: on a
+   * GPU. */
+  std::optional<bool> channelsLast, recorded;
   bool training = false;
   TrainingSettings settings;
   /** Set to true on any thread, it ends the call under way in the middle of a step. */

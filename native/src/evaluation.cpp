@@ -53,11 +53,21 @@ Evaluation Engine::evaluate(const EvaluationOptions& options,
   BatchSource source = letterboxedBatches(images, batch, imageSize, core_->options.threads);
   int64_t done = 0;
   const auto isStopped = [&] { return core_->isInterrupted(); };
+  const auto detected = [&](const at::Tensor& batch) {
+    try {
+      return detect(network, batch, kConfidenceMin);
+    } catch (const c10::Error&) {
+      // Recordings of steps may hold the memory that it lacks.
+      if (!core_->recorded || !core_->recorded->holdMemory()) throw;
+      core_->dropRecordings();
+    }
+    return detect(network, batch, kConfidenceMin);
+  };
   try {
     while (!isStopped()) {
       const auto next = source.next(isStopped);
       if (!next) break;
-      const auto detections = detect(network, next->images, kConfidenceMin);
+      const auto detections = detected(next->images);
       for (size_t i = 0; i < detections.size(); i++) {
         const std::vector<Truth>& boxes = next->boxes[i];
         const std::vector<Ring>& rings = next->rings[i];

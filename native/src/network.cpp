@@ -220,7 +220,8 @@ NetworkMaps Network::forward(const at::Tensor& images, BatchNorm norm) {
   if (graph_.prototypes >= 0) wanted[graph_.prototypes] = &maps.prototypes;
   if (graph_.semantic >= 0) wanted[graph_.semantic] = &maps.semantic;
 
-  // Values of a pixel side by side: what convolutions like.
+  // Values of a pixel side by side: what convolutions like. In training on a CPU it costs batch
+  // norm its precision: torch then adds a channel's cells up one after another, in fp32.
   const at::Tensor pixels =
       isEvaluation || channelsLast_ ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
   std::vector<at::Tensor> counters;

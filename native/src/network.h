@@ -99,6 +99,7 @@ class Network {
    * `Interruption`. A step takes seconds on a CPU, a node some hundredths of a step.
    */
   void setStop(std::shared_ptr<const std::atomic<bool>> stop) { stop_ = std::move(stop); }
+  const std::shared_ptr<const std::atomic<bool>>& stop() const { return stop_; }
   /** In training, batch norm uses the statistics of the whole batch of these processes. */
   void setGroup(const Group* group) { group_ = group; }
   /** Fails with `Interruption` while `stop` is true. */

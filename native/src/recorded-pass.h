@@ -30,14 +30,17 @@ class RecordedPass {
   void backward();
 
  private:
+  void runForward();
+  void runBackward();
+
   Network& network_;
-  Recording forward_, backward_;
-  bool hasBackward_ = false;
   at::Tensor images_;
   /** What the network gives, and the same as the loss gets it. */
   NetworkMaps maps_, leaves_;
   /** Gradients of the maps and of the learned tensors, in their order. */
   std::vector<at::Tensor> slopes_, gradients_;
+  /** Last: the graphs are gone before what they compute with. */
+  Recording forward_, backward_;
 };
 
 /** The passes of a training, by the shape of the batch and the precision. */
@@ -46,18 +49,24 @@ class RecordedPasses {
   explicit RecordedPasses(Network& network) : network_(network) {}
 
   /**
-   * The pass for batches like `images`; null where they have to be computed as they are. A shape is
-   * recorded when it comes for the third time: before, libraries choose their algorithms, which a
-   * recording does not allow, and a shape that came once may not come again.
+   * The pass for batches like `images`; null for a shape that no step was made of yet, as it may
+   * not come again, and where there are shapes enough.
    */
   RecordedPass* passFor(const at::Tensor& images);
+  /** To be told of each step that was made. */
+  void countStep(const at::Tensor& images);
+  /** Whether memory is held for recordings. */
+  bool holdMemory() const { return first_ != nullptr; }
 
  private:
-  using Shape = std::tuple<int64_t, int64_t, int64_t, Precision>;
   struct Entry {
-    int met = 0;
+    int steps = 0;
     std::unique_ptr<RecordedPass> pass;
   };
+  using Shape = std::tuple<int64_t, int64_t, int64_t, Precision>;
+  Shape shapeOf(const at::Tensor& images) const {
+    return {images.size(0), images.size(2), images.size(3), network_.precision()};
+  }
 
   Network& network_;
   std::map<Shape, Entry> entries_;

@@ -140,17 +140,20 @@ struct LearnedStep {
 /** The same with recorded passes, where there are some for such batches. */
 LearnedStep learnStep(EngineCore& core, const at::Tensor& images, const Labels& labels,
                       LearnOptions options) {
-  if (core.recorded && !core.group) {
-    try {
-      options.recorded = core.recorded->passFor(images);
-      if (options.recorded) return {learnGuarded(core, images, labels, options), true};
-    } catch (const c10::Error&) {
-      // They do not fit into memory beside what other steps need, or the device refuses them:
-      // without, the step is as it would have been, and if it fails, too, that is told.
-      options.recorded = nullptr;
-      core.recorded.reset();
-      releaseMemory(core.device);
-    }
+  if (!core.recorded || core.group) return {learnGuarded(core, images, labels, options)};
+  try {
+    options.recorded = core.recorded->passFor(images);
+    const auto items = learnGuarded(core, images, labels, options);
+    core.recorded->countStep(images);
+    return {items, options.recorded != nullptr};
+  } catch (const Interruption&) {
+    throw;
+  } catch (const std::exception&) {
+    // They do not fit into memory beside this step, or the device refuses them: without, the step
+    // is as it would have been, and if it fails, too, that is told.
+    if (!options.recorded && !core.recorded->holdMemory()) throw;
+    options.recorded = nullptr;
+    core.dropRecordings();
   }
   return {learnGuarded(core, images, labels, options)};
 }

@@ -161,6 +161,7 @@ export const FIRST_WEIGHTS = resolve(
 const GOAL_ALTERNATIVES: Readonly<Record<string, Partial<TrainSettings>>> = {
   "stronger augmentation": { augmentation: "aggressive" },
   "cosine schedule": { learning_rate_schedule: "cosine" },
+  MuSGD: { optimizer: "musgd" },
   "twice as many epochs": { epochs: 200 },
   det26s: { variant: "det26s" },
 };
