@@ -85,7 +85,6 @@ import { addNodeRoutes } from "./tasks/node-routes.ts";
 import { sealTrain, trainEnded } from "./training/ended.ts";
 import { resumeRuns } from "./training/recovery.ts";
 import { trainReported } from "./training/reports.ts";
-import { failStrandedRuns } from "./training/run-expiry.ts";
 import { addRunRoutes } from "./training/run-routes.ts";
 import { addStuckRoutes } from "./training/stuck-routes.ts";
 import { addTrainRoutes } from "./training/train-routes.ts";
@@ -159,7 +158,6 @@ const duties: Record<string, (parts: Parts) => Promise<unknown>> = {
   streams: forgetStreams,
   workflow_use: forgetUse,
   stranded_runs: failStranded,
-  stranded_trainings: failStrandedRuns,
 };
 
 const VERSION = "0.1.0";

@@ -38,38 +38,57 @@ export interface SizedStill {
   of: ImageSize;
 }
 
-/** The pixels of an image file as `letterbox` lays them within a square, as serving reads them. */
-export const readStillWithin = (file: string, side: number): Promise<SizedStill> =>
-  readStillAt(file, (own) => placementOf(own, { width: side, height: side }).laid);
+/**
+ * The pixels of an image file as `letterbox` lays them within a square of so many pixels a side,
+ * and the sides that it has. A JPEG that is four times as large or more is decoded at a half to an
+ * eighth of its size, so that the last halving at least is always the same kernel's.
+ */
+export function readStillWithin(file: string, side: number): Promise<SizedStill> {
+  return decoded(file, async () => {
+    const { autoOrient } = await opened(file).metadata();
+    const { laid } = placementOf(autoOrient, { width: side, height: side });
+    const image = decodedNear(asPeopleSeeIt(file), laid);
+    const of = { width: autoOrient.width, height: autoOrient.height };
+    return { image: await pixelsOf(image), of };
+  });
+}
 
 /** An image at a size, its decoder's own halvings before the kernel's, which has the last one. */
 const decodedNear = (image: Sharp, { width, height }: ImageSize): Sharp =>
   image.resize(width, height, { fit: "fill", kernel: "linear", fastShrinkOnLoad: false });
 
 /**
- * The pixels of an image file, or of its bytes, at the size that `sizeOf` gives for the sides that
- * people see, without all of its pixels in memory where that can be. A JPEG that is four times as
- * large or more is decoded at a half to an eighth of its size; any other image has the pixels that
- * `resize` makes of the whole, a JPEG that EXIF turns to a level.
+ * The pixels of an image's bytes at the size that `sizeOf` gives for its own, without all of its
+ * pixels in memory where that can be: of an upright JPEG the same as `readStillWithin` gives a
+ * training, of any other image those that `resize` makes of the whole.
  */
 export function readStillAt(
-  file: string | Buffer,
+  file: Buffer,
   sizeOf: (own: ImageSize) => ImageSize,
 ): Promise<SizedStill> {
   return decoded(file, async () => {
-    const { format, autoOrient, orientation = 1, space, hasAlpha } = await opened(file).metadata();
-    const of = { width: autoOrient.width, height: autoOrient.height };
-    if (format === "jpeg") {
-      return { image: await pixelsOf(decodedNear(asPeopleSeeIt(file), sizeOf(of))), of };
-    }
+    const {
+      format,
+      width,
+      height,
+      orientation = 1,
+      space,
+      hasAlpha,
+    } = await opened(file).metadata();
     // What is turned, or in other colours, is so before it gets smaller: the order shows.
     if (orientation !== 1 || hasAlpha || !ORDERLESS.includes(space)) {
       const whole = await pixelsOf(asPeopleSeeIt(file));
+      const of = { width: whole.width, height: whole.height };
       return { image: await resize(whole, sizeOf(of)), of };
     }
-    // The pipeline's colours keep a decoder from making it smaller by its own, coarser rule.
-    const whole = asPeopleSeeIt(file).pipelineColourspace("srgb");
-    return { image: await pixelsOf(resized(whole, sizeOf(of))), of };
+    const of = { width, height };
+    const whole = asPeopleSeeIt(file);
+    const image =
+      format === "jpeg"
+        ? decodedNear(whole, sizeOf(of))
+        : // The pipeline's colours keep a decoder from making it smaller by its own, coarser rule.
+          resized(whole.pipelineColourspace("srgb"), sizeOf(of));
+    return { image: await pixelsOf(image), of };
   });
 }
 

@@ -33,7 +33,7 @@ import type { Line } from "./line.ts";
 import type { ObjectReply, ObjectRequest } from "./messages.ts";
 import type { Offer } from "./offer.ts";
 import { ProgressReports } from "./progress-reports.ts";
-import { LeaseStale, NodeRefusal, type Service } from "./service.ts";
+import { LeaseStale, NodeRefusal, RequestRefusal, type Service } from "./service.ts";
 import { IMAGE_ARGUMENTS, Slot, type SlotOptions } from "./slot.ts";
 import { taskStatus, type WorkerStatus } from "./status.ts";
 import { Wakeup } from "./wakeup.ts";
@@ -438,8 +438,12 @@ class Supervisor implements Worker {
         if (reply && this.#running.has(running)) this.#heed(running, reply.verdict);
       }
     } catch (thrown) {
-      if (thrown instanceof NodeRefusal) this.#fail(thrown);
-      else this.#options.log.warning("heartbeat_failed", { error: thrown });
+      if (thrown instanceof NodeRefusal) return this.#fail(thrown);
+      this.#options.log.warning("heartbeat_failed", { error: thrown });
+      // An offer that the service does not take, as too long: leases are renewed without it.
+      if (!capabilities || !(thrown instanceof RequestRefusal) || thrown.status !== 422) return;
+      offer.tell(capabilities);
+      await this.#heartbeat();
     }
   }
 

@@ -202,7 +202,7 @@ export async function checkInstalled(
     "invalid_request",
     `pretrained.dataset: no GPU node has weights ${JSON.stringify(dataset)} for ${variant}` +
       `${names.length > 0 ? `; there are ${names.slice(0, NAMED_MAX).join(", ")}` : ""}. An ` +
-      "operator installs them on a node, which tells of them when it starts: npm run models -- " +
+      "operator installs them on a node, which then tells of them: npm run models -- " +
       "install",
   );
 }

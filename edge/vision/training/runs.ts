@@ -110,14 +110,10 @@ export const manifestKey = (run: Pick<RunRow, "workspaceId" | "runId">) =>
 
 const NO_TRAINER = "no GPU node that trains is there: npm run gpu-node says what it lacks";
 
-/** That no node has the first weights of a set, for people. */
-export const missingWeights = ({ dataset, variant }: { dataset: string; variant: string }) =>
-  `no GPU node that trains and has the weights ${JSON.stringify(dataset)} for ` +
-  `${variant} is there: npm run models -- install brings them`;
-
 const missingNode = ({ settings: { pretrained, variant }, checkpoint }: RunRow): string =>
   pretrained && "dataset" in pretrained && !checkpoint
-    ? missingWeights({ dataset: pretrained.dataset, variant })
+    ? `no GPU node that trains and has the weights ${JSON.stringify(pretrained.dataset)} for ` +
+      `${variant} is there: npm run models -- install brings them`
     : NO_TRAINER;
 
 /** A run as it goes over the wire. */

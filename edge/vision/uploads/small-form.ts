@@ -11,8 +11,9 @@ export const SMALL_FORM_BYTES_MAX = 1024 * 1024;
 const HEAD_BYTES_MAX = 2_048;
 
 const PLAIN_TYPE = /^multipart\/form-data; ?boundary=([\w-]{1,70})$/i;
+// Names of headers have any case, that of the field has one.
 const PLAIN_HEAD =
-  /^Content-Disposition: form-data; name="file"; filename="[ !#$&-[\]-~]+"(\r\nContent-Type: [!-~]+)?$/i;
+  /^[Cc]ontent-[Dd]isposition: form-data; name="file"; filename="[ !#$&-[\]-~]+"(\r\n[Cc]ontent-[Tt]ype: [!-~]+)?$/;
 
 /** A small form as it is taken in. */
 interface SmallBody {

@@ -9,7 +9,7 @@ import { afterEach, beforeEach, expect, it } from "vitest";
 import { createLog } from "../../../gpu-node/base/log.ts";
 import type { Line } from "../../../gpu-node/node/line.ts";
 import { Offer } from "../../../gpu-node/node/offer.ts";
-import type { Service } from "../../../gpu-node/node/service.ts";
+import { RequestRefusal, type Service } from "../../../gpu-node/node/service.ts";
 import { startWorker, type Worker } from "../../../gpu-node/node/worker.ts";
 import {
   type Capabilities,
@@ -34,6 +34,9 @@ const TASK: ClaimedTask = {
   payload: {},
 };
 
+/** Sets of weights that the service takes of a node. */
+const SETS_MAX = 2;
+
 let dir: string;
 let tasks: ClaimedTask[];
 let reported: unknown[];
@@ -57,6 +60,8 @@ beforeEach(() => {
         faults -= 1;
         throw new Error("no answer");
       }
+      if (capabilities && (capabilities.weights?.length ?? 0) > SETS_MAX)
+        throw new RequestRefusal(422, "invalid_request", "too many");
       told.push(capabilities ? capabilities.weights : "nothing");
       return [];
     },
@@ -120,4 +125,14 @@ it("tells what lies in the folder of models as that changes, until the service h
   expect(told.at(-1)).toBe("nothing");
   weights = [];
   await expect.poll(() => told.filter((one) => one !== "nothing")).toEqual([[], [set], []]);
+});
+
+it("goes on without an offer that the service refuses", async () => {
+  await expect.poll(() => told.includes("nothing")).toBe(true);
+  const words = { title: "COCO", licence: "MIT", source: "somewhere", variant: "det26n" } as const;
+  weights = ["one", "two", "three"].map((dataset) => ({ dataset, ...words }));
+  const heard = told.length;
+  await expect.poll(() => told.length).toBeGreaterThan(heard + 3);
+  weights = weights.slice(1);
+  await expect.poll(() => told).toContainEqual(weights);
 });

@@ -395,35 +395,23 @@ describe("a run whose first weights no node has any more", () => {
     const capabilities = { ...SCRIPTED, weights };
     return w.node.api.ok("POST", "/node/heartbeat", { tasks: [], capabilities });
   };
-  const minutesOld = async (minutes: number) => {
-    await execute(sql`UPDATE task SET available_at = now(),
-      created_at = now() - ${minutes}::int * interval '1 minute'
-      WHERE kind = 'train' AND state = 'queued'`);
-    await w.world.tick(Date.now());
-  };
 
-  it("fails after a quarter of an hour and names the command; others wait", async () => {
-    await offer("cells", "coco");
-    const begun = await w.train({ pretrained: { dataset: "cells" } });
-    await checkpointed(await w.claimed(), 1);
-    await execute(sql`UPDATE task SET lease_until = now() - interval '5 minutes'
-      WHERE subject = ${`run:${begun}`}`);
-    await w.world.tick(Date.now());
-    const stranded = await w.train({ pretrained: { dataset: "cells" } });
-    const waits = await w.train({ pretrained: { dataset: "coco" } });
-    const statuses = async () =>
-      Promise.all([begun, stranded, waits].map(async (id) => (await w.run(id)).status));
+  it("waits for them, names the command, and begins once they are back", async () => {
+    await offer("cells");
+    const runId = await w.train({ pretrained: { dataset: "cells" } });
     await offer("coco");
     const again = { job_id: w.jobId, pretrained: { dataset: "cells" } };
     expect(await w.admin.refused("POST", "/train", again)).toEqual([422, "invalid_request"]);
-    await minutesOld(14);
-    expect(await statuses()).toEqual(["running", "queued", "queued"]);
-    await minutesOld(16);
-    expect(await statuses()).toEqual(["running", "failed", "queued"]);
-    expect((await w.run(stranded)).failure).toMatch(
-      /"cells" for det26n.*npm run models -- install/,
-    );
-    for (const id of [begun, waits]) await stop(id);
+    await execute(sql`UPDATE task SET created_at = now() - interval '1 day'
+      WHERE kind = 'train' AND state = 'queued'`);
+    await w.world.tick(Date.now());
+    const waiting = await w.run(runId);
+    expect(waiting.status).toBe("queued");
+    expect(waiting.waiting_for).toMatch(/"cells" for det26n.*npm run models -- install/);
+    await offer("cells");
+    expect((await w.run(runId)).waiting_for).toBeNull();
+    expect((await w.claimed()).payload).toMatchObject({ run_id: runId });
+    await stop(runId);
   });
 });
 

@@ -54,7 +54,10 @@ describe("finds the file", () => {
     ["as most clients write it", {}],
     ["without a type", { head: [DISPOSITION] }],
     ["without the last line's end", { after: `\r\n--${BOUNDARY}--` }],
-    ["in names of any case", { head: HEAD.map((line) => line.replace("Content", "content")) }],
+    [
+      "in names of headers of any case",
+      { head: HEAD.map((line) => line.replace("Content", "content")) },
+    ],
     ["that has lines and boundaries of others", { content: LINES }],
     ["that begins and ends with lines", { content: "\r\n\r\nx\r\n" }],
   ])("%s", async (_, form) => {
@@ -74,6 +77,7 @@ describe("leaves to the parser of all forms", () => {
     ["a name that is quoted", { head: [DISPOSITION.replace("a b", 'a\\"b')] }],
     ["a name in another alphabet", { head: [DISPOSITION.replace("a b", "\xc3\xa4")] }],
     ["another file", { head: [DISPOSITION.replace('"file"', '"image"')] }],
+    ["a file in capitals", { head: [DISPOSITION.replace('"file"', '"FILE"')] }],
     ["another header", { head: [...HEAD, "Content-Transfer-Encoding: base64"] }],
     ["words before the form", { before: `hello\r\n--${BOUNDARY}\r\n` }],
     ["a second part", { after: `\r\n--${BOUNDARY}\r\n${DISPOSITION}\r\n\r\nx\r\n--${BOUNDARY}--` }],
