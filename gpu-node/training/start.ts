@@ -190,11 +190,8 @@ async function resumed(
   const batch = Math.min(before.batch_size, batchMax ?? before.batch_size);
   const images = data.splits.train.images.length;
   const shape = { classes: data.classes.length, trainImages: images, batch };
-  const options: TrainingOptions = {
-    ...trainingOptions(payload.settings, shape),
-    optimizer: before.optimizer,
-    lr0: before.learning_rate,
-  };
+  const { optimizer, learning_rate } = before;
+  const options = trainingOptions({ ...payload.settings, optimizer, learning_rate }, shape);
   const engine = await openEngine(parts, options, chosen);
   try {
     await engine.restore(path);

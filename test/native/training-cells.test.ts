@@ -83,7 +83,7 @@ describe("a key", () => {
     "of the automatic choice is there in each column",
     async () => {
       const cells = (await trainingCells("fp32")).filter(({ table }) => table === "choices");
-      expect(new Set(cells.map(({ row }) => row)).size).toBe(10);
+      expect(new Set(cells.map(({ row }) => row)).size).toBe(11);
       expect(cells.filter(({ row }) => row === "automatic")).toHaveLength(6);
       // Of three classes the automatic rate is 0.004 already.
       const keys = new Set(cells.map((cell) => keyOf(cell, "a")));

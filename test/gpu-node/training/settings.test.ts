@@ -27,41 +27,43 @@ describe("the optimiser", () => {
   it.each([
     // 63 steps an epoch: 158 epochs are under ten thousand, 159 are over.
     [{ epochs: 158 }, shape, "adamw", 0.001429, 0.9, 0],
-    [{ epochs: 159 }, shape, "musgd", 0.01, 0.9, 0],
+    [{ epochs: 159 }, shape, "musgd", 0.01, 0.937, 0.1],
     [{ epochs: 50 }, { ...shape, classes: 80 }, "adamw", 0.000119, 0.9, 0],
     [{ epochs: 50 }, { ...shape, classes: 1 }, "adamw", 0.002, 0.9, 0],
     [{ epochs: 50, optimizer: "sgd" }, shape, "sgd", 0.01, 0.937, 0.1],
     [{ epochs: 50, optimizer: "musgd" }, shape, "musgd", 0.01, 0.937, 0.1],
     [{ epochs: 500, optimizer: "adamw" }, shape, "adamw", 0.001429, 0.9, 0],
     [{ epochs: 50, learning_rate: 0.004 }, shape, "adamw", 0.004, 0.9, 0],
-    [{ epochs: 500, learning_rate: 0.004 }, shape, "musgd", 0.004, 0.9, 0],
+    [{ epochs: 500, learning_rate: 0.004 }, shape, "musgd", 0.004, 0.937, 0.1],
   ] as const)("%j on %j is %s at %d", (asked, of, optimizer, lr0, momentum, warmupBiasLr) => {
     const pretrained = { weights_id: "00000000-0000-4000-8000-000000000000" };
     const options = trainingOptions(settings({ ...asked, pretrained }), of);
     expect(options).toMatchObject({ optimizer, lr0, momentum, warmupBiasLr });
   });
 
-  it.each([
-    [{}, 3, 0.004],
-    [{}, 1, 0.004],
-    [{ variant: "det26s" }, 80, 0.004],
-    [{ variant: "det26m" }, 3, 0.001429],
-    [{ learning_rate: 0.001 }, 3, 0.001],
-    [{ optimizer: "sgd" }, 3, 0.01],
-  ] as const)("%j from scratch, %d classes, begins at %d", (asked, classes, lr0) => {
-    expect(trainingOptions(settings(asked), { ...shape, classes }).lr0).toBe(lr0);
+  const fresh = [
+    // 63 steps an epoch: fifteen epochs are under a thousand, sixteen are over.
+    [{ epochs: 15 }, 3, "adamw", 0.004],
+    [{ epochs: 15 }, 1, "adamw", 0.004],
+    [{ epochs: 16 }, 3, "musgd", 0.01],
+    [{ epochs: 15, variant: "det26s" }, 80, "adamw", 0.004],
+    [{ epochs: 16, variant: "det26s" }, 80, "musgd", 0.01],
+    [{ epochs: 50, variant: "det26m" }, 3, "adamw", 0.001429],
+    [{ epochs: 50, learning_rate: 0.001 }, 3, "adamw", 0.001],
+    [{ epochs: 50, optimizer: "adamw" }, 24, "adamw", 0.004],
+    [{ epochs: 7, optimizer: "sgd" }, 3, "sgd", 0.01],
+  ] as const;
+  it.each(fresh)("%j from scratch, %d classes, is %s at %d", (asked, classes, optimizer, lr0) => {
+    const options = trainingOptions(settings(asked), { ...shape, classes });
+    expect(options).toMatchObject({ optimizer, lr0 });
   });
 
-  it.each([
-    [{}, 3, 0.004],
-    [{ variant: "det26s" }, 80, 0.004],
-    [{ variant: "det26m" }, 3, 0.001429],
-    [{ learning_rate: 0.001 }, 3, 0.001],
-  ] as const)(
-    "%j under a fresh head, %d classes, begins as from scratch at %d",
-    (more, classes, lr0) => {
+  it.each(fresh)(
+    "%j under a fresh head, %d classes, is %s at %d",
+    (more, classes, optimizer, lr0) => {
       const asked = settings({ ...more, pretrained: { dataset: "cells" } });
-      expect(trainingOptions(asked, { ...shape, classes, isHeadFresh: true }).lr0).toBe(lr0);
+      const options = trainingOptions(asked, { ...shape, classes, isHeadFresh: true });
+      expect(options).toMatchObject({ optimizer, lr0 });
     },
   );
 
