@@ -81,7 +81,8 @@ it("leaves a model that did not see enough in time, also where nothing more come
   await expect.poll(() => judge.lines).toBe(6);
   await isConfirmed(good.version);
   const idle = judge.want(deviceFile(2), { confirm: { inferences: 2, seconds: 1 } });
-  await expect.poll(() => judge.stateOf(idle.version)?.status).toBe("active");
+  // It has a second: where the machine is busy its time is over before anybody looks.
+  await expect.poll(() => judge.stateOf(idle.version)?.status).toMatch(/^(active|rolled_back)$/);
   arrives("late");
   await expect.poll(() => judge.stateOf(idle.version)?.status).toBe("rolled_back");
   expect(judge.stateOf(idle.version)?.failure).toMatch(/^not_confirmed: /);
