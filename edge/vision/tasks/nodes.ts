@@ -236,23 +236,20 @@ export interface OpenedModel {
 }
 
 /**
- * Whether a node that takes a workspace's tasks of a kind was heard of since an instant, as a
- * condition; `also` narrows it.
+ * Whether a node that takes a workspace's tasks of a kind and has all segmenters of a list of names
+ * was heard of since an instant, as a condition.
  */
 export const hasHeardOfNode = ({
   kind,
   workspaceId,
+  names,
   since,
-  also,
-}: Record<"workspaceId" | "since" | "also", SQL> & { kind: string }): SQL => sql`EXISTS (
+}: Record<"workspaceId" | "names" | "since", SQL> & { kind: string }): SQL => sql`EXISTS (
   SELECT FROM node WHERE revoked_at IS NULL AND last_heartbeat_at > ${since}
-     AND capabilities->'kinds' ? ${kind} AND ${serves(workspaceId)} AND ${also})`;
-
-/** Whether a row of `node` has all segmenters of an array of names. */
-export const hasAllSegmenters = (names: SQL): SQL => sql`NOT EXISTS (
-  SELECT FROM unnest(${names}) AS wanted(name)
-   WHERE NOT capabilities->'segmenters' @>
-     jsonb_build_array(jsonb_build_object('name', wanted.name)))`;
+     AND capabilities->'kinds' ? ${kind} AND ${serves(workspaceId)}
+     AND NOT EXISTS (SELECT FROM unnest(${names}) AS wanted(name)
+       WHERE NOT capabilities->'segmenters' @>
+         jsonb_build_array(jsonb_build_object('name', wanted.name))))`;
 
 /**
  * Names of the segmenters of all nodes that take a workspace's tasks of a kind, live or not: what a

@@ -3,6 +3,7 @@
 // What is written in any other way is that parser's, from the same bytes.
 
 import { Buffer } from "node:buffer";
+import { joined } from "../../../shared/line.ts";
 import { byteReader, CHUNK_BYTES, malformed } from "./form.ts";
 
 /** Bytes of a whole form. */
@@ -65,17 +66,8 @@ export async function readSmallBody(
   // Only what is called in the loop sets it, which the compiler does not follow.
   const failed = failure as { cause: unknown } | null;
   if (failed) throw failed.cause;
-  return wholeOf(pieces);
-}
-
-function wholeOf(pieces: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
-  const whole = new Uint8Array(pieces.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
-  for (const piece of pieces) {
-    whole.set(piece, at);
-    at += piece.length;
-  }
-  return whole;
+  // The reader's pieces are of memory that was made for them here.
+  return joined(pieces) as Uint8Array<ArrayBuffer>;
 }
 
 /** Whether a form of this type may be a plain one. */

@@ -6,7 +6,7 @@ import { MINUTE } from "../../../shared/time.ts";
 import type { Parts } from "../base/parts.ts";
 import { instantOf } from "../fleet/device-access.ts";
 import { giveUp } from "../tasks/interventions.ts";
-import { hasAllSegmenters, hasHeardOfNode } from "../tasks/nodes.ts";
+import { hasHeardOfNode } from "../tasks/nodes.ts";
 import { videoRunEnded } from "./ended.ts";
 
 /** As long as a node may take to come back from an update of its machine. */
@@ -22,8 +22,8 @@ export async function failStranded(parts: Parts): Promise<void> {
   const isThere = hasHeardOfNode({
     kind: "workflow_video",
     workspaceId: sql`task.workspace_id`,
+    names: sql`asked.names`,
     since,
-    also: hasAllSegmenters(sql`asked.names`),
   });
   const { rows } = await parts.database.execute<{ taskId: string; names: string[] }>(sql`
     SELECT task.id::text AS "taskId", asked.names FROM task CROSS JOIN LATERAL (
