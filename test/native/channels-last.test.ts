@@ -9,7 +9,7 @@ import { detectorGraph, stateTensors } from "../../shared/detector.ts";
 import { native } from "./engine.ts";
 import { COLOURS, rectangleImages, withImages } from "./rectangle-images.ts";
 import { measured, tensorsOf, trainingOf, withPair } from "./reference/pair.ts";
-import { noiseScene, randomTruths } from "./reference/scenes.ts";
+import { distance, noiseScene, randomTruths } from "./reference/scenes.ts";
 import { FRAME, RECIPE } from "./reference/steps.ts";
 
 const graph = detectorGraph("det26n", 3, "segmentation");
@@ -19,7 +19,11 @@ const learned = stateTensors(graph)
 const truths = [0, 1].map((seed) => randomTruths(seed + 3, 4, { ...FRAME, classes: 3 }));
 const { batch } = noiseScene(4, FRAME, truths);
 
-/** Gradients of a step, and by how much it moved weights, tensor by tensor. */
+/** Values of all tensors, one after another. */
+const valuesOf = (tensors: ReadonlyMap<string, Float32Array>): number[] =>
+  [...tensors.values()].flatMap((values) => [...values]);
+
+/** Gradients of a step, and by how much it moved weights, each as one list. */
 const stepped = (channelsLast: boolean, optimizer: "adamw" | "sgd" | "musgd") =>
   withPair(
     { graph, seed: 2, training: { ...trainingOf(RECIPE, 64), optimizer }, channelsLast },
@@ -34,21 +38,9 @@ const stepped = (channelsLast: boolean, optimizer: "adamw" | "sgd" | "musgd") =>
           values.map((value, index) => value - (before.get(name)?.[index] ?? Number.NaN)),
         ]),
       );
-      return { gradients, moves };
+      return { gradients: valuesOf(gradients), moves: valuesOf(moves) };
     },
   );
-
-/** Length of the difference of all values, as a share of the second's. */
-function apart(found: Map<string, Float32Array>, wanted: Map<string, Float32Array>): number {
-  const sums = { difference: 0, whole: 0 };
-  for (const [name, values] of wanted) {
-    for (const [index, value] of values.entries()) {
-      sums.difference += ((found.get(name)?.[index] ?? Number.NaN) - value) ** 2;
-      sums.whole += value ** 2;
-    }
-  }
-  return Math.sqrt(sums.difference / sums.whole);
-}
 
 describe.skipIf(!native)("channels last", () => {
   it.each(["adamw", "sgd", "musgd"] as const)(
@@ -56,8 +48,8 @@ describe.skipIf(!native)("channels last", () => {
     async (optimizer) => {
       const [found, wanted] = [await stepped(true, optimizer), await stepped(false, optimizer)];
       const distances = {
-        gradients: apart(found.gradients, wanted.gradients),
-        moves: apart(found.moves, wanted.moves),
+        gradients: distance(found.gradients, wanted.gradients),
+        moves: distance(found.moves, wanted.moves),
       };
       measured(`channels last, ${optimizer}`, distances);
       expect(distances.gradients).toBeLessThan(1e-3);

@@ -5,7 +5,7 @@ import { describe, expect, it } from "vitest";
 import { detectorGraph, stateTensors } from "../../shared/detector.ts";
 import { hasBf16, native } from "./engine.ts";
 import { measured, tensorsOf, trainingOf, withPair } from "./reference/pair.ts";
-import { noiseScene, randomTruths } from "./reference/scenes.ts";
+import { distance, noiseScene, randomTruths } from "./reference/scenes.ts";
 import { FRAME, RECIPE } from "./reference/steps.ts";
 
 const graph = detectorGraph("det26n", 3);
@@ -32,19 +32,12 @@ function stepped(fusedNorm: boolean, precision: "fp32" | "bf16") {
   });
 }
 
-/** Length of the difference, as a share of the whole. */
-function apart(found: readonly number[], wanted: readonly number[]): number {
-  const length = (values: readonly number[]) => Math.sqrt(values.reduce((s, v) => s + v * v, 0));
-  expect(found.length).toBe(wanted.length);
-  return length(found.map((value, index) => value - (wanted[index] as number))) / length(wanted);
-}
-
 type StepValues = Awaited<ReturnType<typeof stepped>>;
 
 const distancesOf = (one: StepValues, two: StepValues) => ({
-  maps: apart(one.maps, two.maps),
-  gradients: apart(one.gradients, two.gradients),
-  statistics: apart(one.statistics, two.statistics),
+  maps: distance(one.maps, two.maps),
+  gradients: distance(one.gradients, two.gradients),
+  statistics: distance(one.statistics, two.statistics),
 });
 
 describe.skipIf(!native)("batch norm and SiLU as one", () => {
