@@ -53,13 +53,15 @@ export interface EngineOptions {
    */
   precision?: Precision | "fp16";
   /**
-   * Whether training makes batch norm and the SiLU after it one operation. Default: on a GPU where
-   * our kernels are built, for fp32 and bf16. On a CPU it is slow, and for tests of the arithmetic.
+   * Whether training makes batch norm and the SiLU after it one operation of ours. Default: yes,
+   * for fp32 and bf16; on a GPU where our kernels are built. On a CPU norms without SiLU are too.
    */
   fusedNorm?: boolean;
   /**
-   * Whether training has maps and weights with the channels of a pixel side by side. Default: on a
-   * GPU. Files have the same tensors either way, and all processes of a group one of them.
+   * Whether training has images and weights with the channels of a pixel side by side, as our
+   * batch norm has its maps. Default: yes; on a CPU not with torch's batch norm
+   * (`fusedNorm: false`), which loses digits there. Files have the same tensors either way, and
+   * all processes of a group one of them.
    */
   channelsLast?: boolean;
   /**

@@ -15,8 +15,12 @@ import { type Counts, countsOfRun, vitest, withSecondLook } from "./support/vite
 const FAILURE_LINES = 12;
 
 const ROOT = resolve(import.meta.dirname, "..");
-const reports = mkdtempSync(join(tmpdir(), "vantage-report-"));
-process.once("exit", () => rmSync(reports, { recursive: true, force: true }));
+/** What the run and all that it starts leave behind. Short: sockets lie in it. */
+const scratch = mkdtempSync(join(tmpdir(), "vt-"));
+process.env.TMPDIR = scratch;
+const reports = mkdtempSync(join(scratch, "reports-"));
+// Something may still be written by what the exit ends.
+process.once("exit", () => rmSync(scratch, { recursive: true, force: true, maxRetries: 5 }));
 // A signal may come to this process alone, which ends what it began as it exits.
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
   process.once(signal, () => process.exit(128 + constants.signals[signal]));

@@ -186,6 +186,16 @@ void resetPeakMemory(const at::Device& device) {
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
+void keepStepMemory(const at::Device& device) {
+#ifdef __GLIBC__
+  constexpr int kHeapEnd = 64 << 20, kBlock = 32 << 20;
+  if (device.is_cuda()) return;
+  // Whether it is refused or not, steps are the same.
+  mallopt(M_TRIM_THRESHOLD, kHeapEnd);
+  mallopt(M_MMAP_THRESHOLD, kBlock);
+#endif
+}
+
 void releaseMemory(const at::Device& device) {
 #ifdef VANTAGE_GPU
   try {

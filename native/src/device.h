@@ -33,6 +33,12 @@ void resetPeakMemory(const at::Device& device);
 uint64_t freeBytes(const at::Device& device);
 /** Bytes of GPU memory that tensors of this process hold. */
 int64_t gpuBytes();
+/**
+ * From now on, what this process frees of a CPU's maps stays with it for the next step, up to the
+ * bounds that glibc reaches by itself where it sees large blocks come and go: 64 MB at a heap's
+ * end, and blocks up to 32 MB. Given back in between, every page is mapped and zeroed anew.
+ */
+void keepStepMemory(const at::Device& device);
 /** Gives unused memory, which allocators would keep, back to the system. */
 void releaseMemory(const at::Device& device);
 /** Waits until the device has done what it was given. */

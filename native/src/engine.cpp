@@ -143,7 +143,7 @@ EngineCore::EngineCore(const EngineOptions& given)
       network(options.graph, device, options.seed) {
   network.setPrecision(options.precision);
   network.setFusedNorm(options.fusedNorm);
-  network.setChannelsLast(options.channelsLast.value_or(device.is_cuda()));
+  network.setChannelsLast(options.channelsLast.value_or(device.is_cuda() || options.fusedNorm));
   if (options.precision == Precision::fp16) {
     if (!device.is_cuda()) refuse("fp16 is for GPUs");
     if (options.settings.lossScale == 0) options.settings.lossScale = kLossScale;
@@ -153,6 +153,7 @@ EngineCore::EngineCore(const EngineOptions& given)
   if (device.is_cuda()) at::globalContext().setBenchmarkCuDNN(kEnabled);
   network.setStop(options.interrupted);
   if (!options.training) return;
+  keepStepMemory(device);
   network.freeze(options.settings.freeze);
   training =
       std::make_unique<Training>(network.state(), options.settings, options.graph.lossItems());

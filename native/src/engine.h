@@ -49,11 +49,13 @@ struct EngineOptions {
   int64_t seed = 0;
   int threads = 1;
   Precision precision = Precision::fp32;
-  /** Batch norm and SiLU as one operation; nothing: where our kernel is there. */
-  std::optional<bool> fusedNorm;
-  /** A pixel's values and those of weights lie side by side, and steps are recorded; nothing: on a
-   * GPU. */
-  std::optional<bool> channelsLast, recorded;
+  /** Batch norm and SiLU are one operation of ours, where there is one. */
+  bool fusedNorm = true;
+  /** A pixel's values, and those of weights, lie side by side; nothing: but where torch's own batch
+   * norm would lose digits by it. */
+  std::optional<bool> channelsLast;
+  /** Steps are recorded; nothing: on a GPU. */
+  std::optional<bool> recorded;
   bool training = false;
   TrainingSettings settings;
   /** Set to true on any thread, it ends the call under way in the middle of a step. */

@@ -87,6 +87,43 @@ at::Tensor attend(const Node& node, const at::Tensor& input) {
   return asMap(at::matmul(value, shares.transpose(2, 3)), input);
 }
 
+/**
+ * A map as losses get it. Its gradient comes back lying as the map does, whatever made it:
+ * otherwise the order of a sum over its cells would depend on whether the pass is recorded.
+ */
+at::Tensor mapForLoss(const at::Tensor& map) {
+  const at::Tensor full = map.to(at::kFloat);
+  if (full.requires_grad())
+    full.register_hook([format = full.suggest_memory_format()](const at::Tensor& slope) {
+      return slope.contiguous(format);
+    });
+  return full;
+}
+
+/**
+ * The map of a slice, and of those after it that share out the same map's channels in order: their
+ * gradients are then joined once, instead of each laid into zeros and added. Nothing may change
+ * such parts in place.
+ */
+void slice(const std::vector<Node>& nodes, const std::vector<bool>& needed, size_t index,
+           std::vector<at::Tensor>& maps) {
+  if (maps[index].defined()) return;
+  const int of = nodes[index].inputs[0];
+  std::vector<int64_t> sizes;
+  int end = 0;
+  for (size_t at = index; at < nodes.size() && needed[at]; ++at) {
+    if (nodes[at].op != Op::slice || nodes[at].inputs[0] != of || nodes[at].from != end) break;
+    sizes.push_back(nodes[at].to - nodes[at].from);
+    end = nodes[at].to;
+  }
+  if (end != nodes[of].channels) {
+    maps[index] = maps[of].narrow(1, nodes[index].from, nodes[index].to - nodes[index].from);
+    return;
+  }
+  const auto parts = at::split_with_sizes(maps[of], sizes, 1);
+  std::copy(parts.begin(), parts.end(), maps.begin() + static_cast<int64_t>(index));
+}
+
 }  // namespace
 
 Network::Network(const Graph& graph, at::Device device) : graph_(graph), device_(device) {
@@ -220,8 +257,7 @@ NetworkMaps Network::forward(const at::Tensor& images, BatchNorm norm) {
   if (graph_.prototypes >= 0) wanted[graph_.prototypes] = &maps.prototypes;
   if (graph_.semantic >= 0) wanted[graph_.semantic] = &maps.semantic;
 
-  // Values of a pixel side by side: what convolutions like. In training on a CPU it costs batch
-  // norm its precision: torch then adds a channel's cells up one after another, in fp32.
+  // Values of a pixel side by side: what convolutions and batch norm like.
   const at::Tensor pixels =
       isEvaluation || channelsLast_ ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
   std::vector<at::Tensor> counters;
@@ -229,7 +265,9 @@ NetworkMaps Network::forward(const at::Tensor& images, BatchNorm norm) {
     if (!needed[index]) continue;
     const Node& node = graph_.nodes[index];
     checkStop();
-    results[index] = node.op == Op::input ? pixels : run(node, index, results, norm);
+    if (node.op == Op::input) results[index] = pixels;
+    else if (node.op == Op::slice) slice(graph_.nodes, needed, index, results);
+    else results[index] = run(node, index, results, norm);
     if (stop_ && results[index].requires_grad())
       results[index].register_hook([stop = stop_](const at::TensorBase&) {
         if (*stop) throw Interruption();
@@ -237,7 +275,7 @@ NetworkMaps Network::forward(const at::Tensor& images, BatchNorm norm) {
     if (node.op == Op::conv && node.normalized && node.layer >= frozen_)
       counters.push_back(state_[first_[index] + kNormTensors - 1].tensor);
     const auto target = wanted.find(static_cast<int>(index));
-    if (target != wanted.end()) *target->second = results[index].to(at::kFloat);
+    if (target != wanted.end()) *target->second = mapForLoss(results[index]);
     for (int input : node.inputs)
       if (--readers[input] == 0) results[input] = at::Tensor();
   }
@@ -259,7 +297,6 @@ at::Tensor Network::run(const Node& node, size_t index, const std::vector<at::Te
       for (int part : node.inputs) parts.push_back(maps[part]);
       return at::cat(parts, 1);
     }
-    case Op::slice: return input.narrow(1, node.from, node.to - node.from);
     case Op::max_pool: return at::max_pool2d(input, node.kernel, 1, node.kernel / 2);
     case Op::upsample:
       return at::upsample_nearest2d(input,
@@ -267,6 +304,7 @@ at::Tensor Network::run(const Node& node, size_t index, const std::vector<at::Te
     case Op::attention: return attend(node, input);
     case Op::values: return asMap(valuesOfHeads(node, input), input);
     case Op::detach: return input.detach();
+    case Op::slice:
     case Op::input: break;
   }
   throw EngineError("internal", "a node that does nothing was run");
@@ -278,16 +316,17 @@ at::Tensor Network::convolve(const Node& node, size_t index, const at::Tensor& i
   if (node.layer < frozen_) norm = BatchNorm::evaluation;
   const at::Tensor bias = node.normalized ? at::Tensor() : of[1].tensor;
   const int padding = node.kernel / 2;
+  const Activation activation = node.silu ? Activation::silu : Activation::none;
   at::Tensor map = at::conv2d(input, of[0].tensor, bias, node.step, padding, 1, node.groups);
   if (node.normalized && group_ && norm == BatchNorm::training) {
     const NormTensors tensors{of[1].tensor, of[2].tensor, of[3].tensor, of[4].tensor};
     map = groupNorm(map, tensors, {kNormMomentum, kNormEpsilon}, *group_);
-  } else if (node.normalized && node.silu && norm != BatchNorm::evaluation &&
-             fusedNorm_.value_or(map.is_cuda()) && canFuseNorm(map)) {
+  } else if (node.normalized && norm != BatchNorm::evaluation && fusedNorm_ &&
+             canFuseNorm(map, activation)) {
     const bool keeps = norm == BatchNorm::training;
     const NormTensors tensors{of[1].tensor, of[2].tensor, keeps ? of[3].tensor : at::Tensor(),
                               keeps ? of[4].tensor : at::Tensor()};
-    return fusedNorm(map, tensors, {kNormMomentum, kNormEpsilon});
+    return fusedNorm(map, tensors, {kNormMomentum, kNormEpsilon}, activation);
   } else if (node.normalized) {
     // Statistics that are given are used in evaluation and updated in training.
     const bool givesStatistics = norm != BatchNorm::batch;

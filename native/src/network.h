@@ -3,7 +3,6 @@
 #pragma once
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -86,9 +85,8 @@ class Network {
    */
   void setPrecision(Precision precision) { precision_ = precision; }
   Precision precision() const { return precision_; }
-  /** Whether training makes batch norm and SiLU one operation; nothing: where our kernel is there.
-   */
-  void setFusedNorm(std::optional<bool> isOn) { fusedNorm_ = isOn; }
+  /** Whether training makes batch norm and SiLU one operation of ours, where there is one. */
+  void setFusedNorm(bool isOn) { fusedNorm_ = isOn; }
   /**
    * In training a pixel's values lie side by side, and so do those of the weights, which are moved.
    * To be called before anything refers to the state.
@@ -116,7 +114,7 @@ class Network {
   Graph graph_;
   at::Device device_;
   Precision precision_ = Precision::fp32;
-  std::optional<bool> fusedNorm_;
+  bool fusedNorm_ = true;
   bool channelsLast_ = false;
   std::shared_ptr<const std::atomic<bool>> stop_;
   const Group* group_ = nullptr;

@@ -171,7 +171,7 @@ describe.skipIf(!native)("two processes of half the batch", () => {
       expect(two.epochs[epoch]?.losses.total).toBeCloseTo(losses.total, 2);
     }
     expect(distance(one.moved, two.moved)).toBeLessThan(2e-2);
-    expect(distance(one.statistics, two.statistics)).toBeLessThan(3e-5);
+    expect(distance(one.statistics, two.statistics)).toBeLessThan(5e-5);
     const isFrozen = (name: string) => Number(name.split(".")[1]) < 5;
     for (const [name, moved] of two.moved) {
       if (isFrozen(name)) expect([name, moved.some((by) => by !== 0)]).toEqual([name, false]);

@@ -40,7 +40,7 @@ export async function withPair<Result>(
     threads: 1,
     ...(training && { training }),
     ...(precision && { precision }),
-    ...(fusedNorm && { fusedNorm }),
+    ...(fusedNorm !== undefined && { fusedNorm }),
     ...(channelsLast !== undefined && { channelsLast }),
   } as const;
   const engine = new native.Engine(settings);

@@ -1,0 +1,35 @@
+// Memory of a step's maps: it is not asked of the system anew by every step.
+
+import { describe, expect, it } from "vitest";
+import { detectorGraph } from "../../shared/detector.ts";
+import { DEVICE, native } from "./engine.ts";
+import { trainingOf } from "./reference/pair.ts";
+import { noiseScene } from "./reference/scenes.ts";
+import { RECIPE } from "./reference/steps.ts";
+
+const SIDE = 320;
+const STEPS = 4;
+
+describe.skipIf(!native || DEVICE !== "cpu")("the memory of steps", () => {
+  it("stays with the process", async () => {
+    const images = Array.from({ length: 8 }, () => []);
+    const { batch } = noiseScene(1, { height: SIDE, width: SIDE }, images);
+    const engine = new native.Engine({
+      graph: detectorGraph("det26n", 3),
+      device: "cpu",
+      seed: 1,
+      threads: 1,
+      training: trainingOf(RECIPE, SIDE),
+    });
+    try {
+      const step = (iteration: number) => engine.step(batch, { epoch: 0, iteration });
+      for (const iteration of [0, 1, 2]) await step(iteration);
+      const before = process.resourceUsage().minorPageFault;
+      for (let index = 0; index < STEPS; index++) await step(3 + index);
+      const faults = (process.resourceUsage().minorPageFault - before) / STEPS;
+      expect(faults).toBeLessThan(8_000);
+    } finally {
+      await engine.close();
+    }
+  });
+});
