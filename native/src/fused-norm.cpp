@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
+#include <limits>
 
 #include "device.h"
 #include "error.h"
@@ -17,6 +18,8 @@ using torch::autograd::variable_list;
 
 /** Channels side by side. */
 at::Tensor laid(const at::Tensor& map) { return map.contiguous(at::MemoryFormat::ChannelsLast); }
+
+constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
 
 /** Values of a thread at least: fewer are made sooner than handed over. */
 constexpr int64_t kThreadValues = 32768;
@@ -121,7 +124,9 @@ Statistics statisticsOf(const at::Tensor& map, const NormTensors& tensors, const
   auto of = values.accessor<double, 2>();
   for (int i = 0; i < view.channels; ++i) {
     of[0][i] = all[i].mean;
-    of[1][i] = 1 / std::sqrt(all[i].squares / cells + rates.epsilon);
+    const double variance = all[i].squares / cells;
+    // By what is beyond fp32 a map would become one of zeros, and its step would count.
+    of[1][i] = std::isfinite(variance) ? 1 / std::sqrt(variance + rates.epsilon) : kNoNumber;
     of[2][i] = all[i].squares / (cells - 1);
   }
   const at::Tensor rounded = values.to(at::kFloat);

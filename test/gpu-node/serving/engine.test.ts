@@ -80,7 +80,7 @@ describe.skipIf(!native)("a detector that was trained", () => {
       return drawn(upTo(3), [x, y, x + width, y + height]);
     };
     const count = 6;
-    const steps = 250;
+    const steps = 400;
     const graph = detectorGraph("det26n", CLASSES.length);
     const engine = new native.Engine({
       graph,
