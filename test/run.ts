@@ -5,7 +5,7 @@
 // and passed alone.
 
 import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { availableParallelism, constants, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { stripVTControlCharacters } from "node:util";
@@ -17,6 +17,8 @@ const FAILURE_LINES = 12;
 const ROOT = resolve(import.meta.dirname, "..");
 /** What the run and all that it starts leave behind. Short: sockets lie in it. */
 const scratch = mkdtempSync(join(tmpdir(), "vt-"));
+// Another user passes through it: Postgres refuses to be root.
+chmodSync(scratch, 0o711);
 process.env.TMPDIR = scratch;
 const reports = mkdtempSync(join(scratch, "reports-"));
 // Something may still be written by what the exit ends.
