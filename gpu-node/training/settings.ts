@@ -127,15 +127,16 @@ export function averageOf(updates: number): { decay: number; tau: number } {
  * .44 at 0.0014, .50 at 0.004, .47 at 0.008, and at 224 px .49 and .47.
  *
  * MuSGD is better still, which the description has for long runs alone: in 1,260 steps at 160 px it
- * has .72 where AdamW has .51 (drawn) and .50 where it has .50 (blood cells); in 630 at 320 px .83
- * and .55, but .50 and .54, so shorter runs keep AdamW. A step costs more by a time that does not
- * grow with the images: 1.4 times at 160 px, 1.3 at 320 (batch 8).
+ * has .72 where AdamW has .51 (drawn) and .50 where it has .50 (blood cells); in 840 at 224 px .76
+ * and .68, .50 and .49; in 630 at 320 px .83 and .55, but .50 and .54, so shorter runs keep AdamW.
+ * A step costs more by a time that does not grow with the images: 1.4 times at 160 px, 1.3 at 320
+ * (batch 8).
  */
 const SCRATCH = {
   variants: ["det26n", "det26s"] as readonly string[],
   rate: 0.004,
   /** Steps above which MuSGD is taken. */
-  musgdIterations: 1_000,
+  musgdIterations: 800,
 };
 
 const isScratch = (

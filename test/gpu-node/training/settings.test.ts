@@ -42,12 +42,12 @@ describe("the optimiser", () => {
   });
 
   const fresh = [
-    // 63 steps an epoch: fifteen epochs are under a thousand, sixteen are over.
-    [{ epochs: 15 }, 3, "adamw", 0.004],
-    [{ epochs: 15 }, 1, "adamw", 0.004],
-    [{ epochs: 16 }, 3, "musgd", 0.01],
-    [{ epochs: 15, variant: "det26s" }, 80, "adamw", 0.004],
-    [{ epochs: 16, variant: "det26s" }, 80, "musgd", 0.01],
+    // 63 steps an epoch: twelve epochs are under 800, thirteen are over.
+    [{ epochs: 12 }, 3, "adamw", 0.004],
+    [{ epochs: 12 }, 1, "adamw", 0.004],
+    [{ epochs: 13 }, 3, "musgd", 0.01],
+    [{ epochs: 12, variant: "det26s" }, 80, "adamw", 0.004],
+    [{ epochs: 13, variant: "det26s" }, 80, "musgd", 0.01],
     [{ epochs: 50, variant: "det26m" }, 3, "adamw", 0.001429],
     [{ epochs: 50, learning_rate: 0.001 }, 3, "adamw", 0.001],
     [{ epochs: 50, optimizer: "adamw" }, 24, "adamw", 0.004],
