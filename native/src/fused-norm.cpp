@@ -10,6 +10,7 @@
 
 #include "device.h"
 #include "error.h"
+
 namespace vantage {
 namespace {
 

@@ -171,6 +171,8 @@ describe.skipIf(!native)("two processes of half the batch", () => {
       expect(two.epochs[epoch]?.losses.total).toBeCloseTo(losses.total, 2);
     }
     expect(distance(one.moved, two.moved)).toBeLessThan(2e-2);
+    // 4e-7 on torch 2.15, 3.2e-5 on 1.13, which rounds a half otherwise than the whole, and weights
+    // whose gradients are nearly 0 move by it.
     expect(distance(one.statistics, two.statistics)).toBeLessThan(5e-5);
     const isFrozen = (name: string) => Number(name.split(".")[1]) < 5;
     for (const [name, moved] of two.moved) {
