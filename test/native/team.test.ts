@@ -3,7 +3,7 @@
 // that dies ends the epoch of all.
 
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { LostProcesses, Team, type TeamOptions } from "../../gpu-node/training/team.ts";
 import type { Dataset, Engine, EngineOptions, TrainingOptions } from "../../native/index.d.ts";
 import { detectorGraph } from "../../shared/detector.ts";
@@ -17,6 +17,8 @@ import { fingerprint, LIVELY, learned, PLAIN, tensors, valuesOf } from "./traini
 const SIZE = 64;
 const disk = mountSmallDisk(1024 ** 2);
 if (!disk) process.stderr.write("skipped: no disk of its own can be mounted here\n");
+// Also where the test that fills it is left out.
+afterAll(() => disk?.unmount());
 const graph = detectorGraph("det26n", COLOURS.length, "segmentation");
 /** Noise: of one plain colour batch norm would make large values of rounding errors. */
 const noise = (index: number) => 90 + ((Math.imul(index, 2_654_435_761) >>> 7) % 60);
@@ -255,17 +257,13 @@ describe.skipIf(!native)("two processes of half the batch", () => {
   });
 
   it.skipIf(!disk)("form no team where the file by which they meet cannot be written", async () => {
-    const { dir, fill, unmount } = disk as SmallDisk;
-    try {
-      fill(0);
-      const group = { size: 2, synchronizedNorm: true, timeoutSeconds: 5 };
-      await withWorld(async ({ engine }) => {
-        const joined = engine.join({ store: join(dir, "store"), rank: 0, ...group });
-        await expect(joined).rejects.toMatchObject({ code: "peer_lost" });
-      });
-    } finally {
-      unmount();
-    }
+    const { dir, fill } = disk as SmallDisk;
+    fill(0);
+    const group = { size: 2, synchronizedNorm: true, timeoutSeconds: 5 };
+    await withWorld(async ({ engine }) => {
+      const joined = engine.join({ store: join(dir, "store"), rank: 0, ...group });
+      await expect(joined).rejects.toMatchObject({ code: "peer_lost" });
+    });
   });
 
   it("refuse weights and single steps of their own", async () => {
