@@ -118,13 +118,19 @@ async function signedSource(parts: Parts, model: ModelRow): Promise<SignedSource
   return source;
 }
 
-const predictingLines = (
-  { database }: Pick<Parts, "database">,
-  { workspaceId, modelId, imageSize }: ModelRow,
-): LineGroup => ({
-  topic: subjectOf(`${workspaceId}.${modelId}.${imageSize}`),
-  list: () => listLineNodes(database, { workspaceId, modelId, imageSize }),
+const topicOf = ({ workspaceId, modelId, imageSize }: ModelRow): string =>
+  subjectOf(`${workspaceId}.${modelId}.${imageSize}`);
+
+const predictingLines = ({ database }: Pick<Parts, "database">, model: ModelRow): LineGroup => ({
+  topic: topicOf(model),
+  list: () => {
+    const { workspaceId, modelId, imageSize } = model;
+    return listLineNodes(database, { workspaceId, modelId, imageSize });
+  },
 });
+
+/** Whether a node that predicts with a model had a line when this isolate looked last. */
+export const isLineBelieved = (model: ModelRow): boolean => believed.has(topicOf(model));
 
 /** Whether a node that predicts with a model has a line, as far as this isolate knows. */
 export const hasLine = async (parts: Parts, model: ModelRow): Promise<boolean> =>

@@ -14,6 +14,7 @@ import { offeringNodes } from "../tasks/nodes.ts";
 import { runNow } from "../tasks/wait.ts";
 import { IMAGE } from "../uploads/media-types.ts";
 import { type DirectRequest, hasLine, isModelFailure, predictDirectly } from "./direct.ts";
+import type { EarlyLook } from "./early-look.ts";
 import { EDGE, edgeProblem, predictAtEdge } from "./edge.ts";
 import {
   asRefusal,
@@ -203,6 +204,8 @@ async function withoutStore(receiving: Promise<HeldFile | StoredFile>): Promise<
 /** What is wanted of an image, and of whom. */
 export interface ImageWish extends ServerWish, Pick<DirectRequest, "confidenceMin" | "signal"> {
   server: ImageServer;
+  /** A look of this model at this image that goes on already. */
+  early?: EarlyLook | null;
 }
 
 /**
@@ -215,7 +218,7 @@ export async function predictOn(
   image: ReceivedImage,
   wish: ImageWish,
 ): Promise<ImageAnswer> {
-  const started = parts.clock();
+  const started = wish.early?.beganAt ?? parts.clock();
   // Whoever looks next has what the one before left of the time.
   const until = started + parts.limits.imageMsMax;
   const answer = await lookAt(parts, model, image, { ...wish, until });
@@ -239,6 +242,7 @@ async function lookAt(
     signal,
     server,
     sideMin = 0,
+    early = null,
     until,
   }: ImageWish & {
     until: number;
@@ -250,7 +254,8 @@ async function lookAt(
   // Boxes alone would pass for an answer to whoever asked for masks.
   const isEdgeAble = mask === "none" && edgeProblem(parts, model, sideMin) === null;
   try {
-    return await byNodes(parts, model, asked, { takenMs: isEdgeAble ? TAKEN_MS : undefined });
+    const takenMs = isEdgeAble ? TAKEN_MS : undefined;
+    return await byNodes(parts, model, asked, { takenMs, early });
   } catch (thrown) {
     const isNobodys = thrown instanceof Failure && NOBODYS.includes(thrown.code);
     if (!isNobodys || !isEdgeAble || signal.aborted || parts.clock() >= until) throw thrown;
@@ -273,9 +278,10 @@ async function byNodes(
   parts: Parts,
   model: ModelRow,
   { image, confidenceMin, mask = "none", signal, until }: HeldRequest,
-  { takenMs }: { takenMs: number | undefined },
+  { takenMs, early }: { takenMs: number | undefined; early: EarlyLook | null },
 ): Promise<UntimedAnswer> {
-  const direct = await predictDirectly(parts, model, { image, confidenceMin, mask, signal });
+  const asked = { image, confidenceMin, mask, signal };
+  const direct = await (early?.answer ?? predictDirectly(parts, model, asked));
   if (direct) {
     const servedBy = `node/${encodeURIComponent(direct.servedBy)}`;
     return { ...direct, servedBy, precision: WEIGHTS_PRECISION, failedBefore: false };

@@ -16,13 +16,14 @@ import {
 } from "../../../shared/serving.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
-import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
+import { type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
 import { type MediaKind, VIDEO_HEAD_BYTES, videoType } from "../uploads/media-types.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
 import { answerClip, enqueueClip } from "./clips.ts";
+import { type EarlyLook, LookAhead } from "./early-look.ts";
 import {
   ATTEMPTS,
   fileBody,
@@ -123,8 +124,7 @@ function addImage(app: App<Parts>, onEnd: ImageEndNews) {
     const { confidence: confidenceMin, mask, ...choice } = context.req.valid("query");
     const heard: ImageEndNews = async (...news) =>
       context.executionCtx.waitUntil(onEnd(...news).catch(() => {}));
-    const choosing = chooseModel(parts, callerOf(context), choice, "annotator");
-    const ask = { choosing, confidenceMin, mask, onEnd: heard };
+    const ask = { caller: callerOf(context), choice, confidenceMin, mask, onEnd: heard };
     const answer = await toItsEnd(context, predictImage(parts, context.req.raw, ask));
     const { servedBy } = answer;
     if (servedBy) context.header("X-Served-By", servedBy);
@@ -136,8 +136,8 @@ function addImage(app: App<Parts>, onEnd: ImageEndNews) {
 
 /** What is wanted of an image, and who hears of it. */
 interface ImageAsk {
-  /** The model, once the database has said which. */
-  choosing: Promise<ModelRow>;
+  caller: Caller;
+  choice: Choice;
   confidenceMin: number;
   mask: MaskForm;
   onEnd: ImageEndNews;
@@ -145,22 +145,29 @@ interface ImageAsk {
 
 /**
  * Predicts on the image of a request, and tells how it ended. A small image is taken in while the
- * database is asked for the model; the answer waits for both, and of two failures is the model's.
- * What is refused holds no memory from then on, however slowly the rest of it comes.
+ * database is asked for the model, and looked at by the model of the time before; the answer waits
+ * for both, and of two failures is the model's. What is refused holds no memory from then on,
+ * however slowly the rest of it comes.
  */
 async function predictImage(
   parts: Parts,
   request: Request,
-  { choosing, mask, ...ask }: ImageAsk,
+  { caller, choice, mask, confidenceMin, onEnd }: ImageAsk,
 ): Promise<ImageAnswer> {
   const unwanted = new AbortController();
+  const choosing = chooseModel(parts, caller, choice, "annotator");
   const receiving = receiveEarly(parts, request, unwanted.signal);
+  const { signal } = request;
+  const ahead = new LookAhead(parts, receiving, { caller, choice, confidenceMin, mask, signal });
   try {
     const model = await choosing;
+    const early = ahead.by(model);
     requireMasks(model, mask);
-    return await predictReceived(parts, request, { ...ask, model, mask, receiving });
+    const ask = { model, confidenceMin, mask, onEnd, receiving, early };
+    return await predictReceived(parts, request, ask);
   } finally {
     // Also where nobody got as far as to take it.
+    ahead.end();
     unwanted.abort();
     await receiving?.catch(() => {});
   }
@@ -176,7 +183,12 @@ async function predictReceived(
     mask,
     onEnd,
     receiving,
-  }: Omit<ImageAsk, "choosing"> & { model: ModelRow; receiving: Promise<ReceivedImage> | null },
+    early,
+  }: Omit<ImageAsk, "caller" | "choice"> & {
+    model: ModelRow;
+    receiving: Promise<ReceivedImage> | null;
+    early: EarlyLook | null;
+  },
 ): Promise<ImageAnswer> {
   const { signal } = request;
   const told = (outcome: ImageEnd["outcome"]) => {
@@ -186,7 +198,8 @@ async function predictReceived(
   try {
     const server = await serverFor(parts, model, { mask });
     image = await (receiving ?? receiveImage(parts, request, { ...model, server }));
-    const answer = await predictOn(parts, model, image, { confidenceMin, mask, signal, server });
+    const asked = { confidenceMin, mask, signal, server, early };
+    const answer = await predictOn(parts, model, image, asked);
     told({ answer });
     return answer;
   } catch (thrown) {
