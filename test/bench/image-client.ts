@@ -41,7 +41,13 @@ export async function postImage(
     },
   });
   const { promise, resolve, reject } = Promise.withResolvers<Answer>();
-  sent.on("error", reject).on("response", (response) => {
+  sent.on("error", (error: NodeJS.ErrnoException) => {
+    // The service closes a connection that rests for seconds, maybe as it is taken up again: what
+    // was written to it then has reached nobody.
+    if (sent.reusedSocket && error.code === "ECONNRESET") resolve(postImage(url, image, headers));
+    else reject(error);
+  });
+  sent.on("response", (response) => {
     text(response).then(
       (body) => resolve({ status: response.statusCode ?? 0, text: body }),
       reject,

@@ -1,7 +1,7 @@
 // The comparison of the group `training`: YOLO26n from scratch in Ultralytics and ours, the same
 // images, epochs, batch and size, one thread each and in turn. The epoch is chosen inside
 // train.txt, by each as it does; pycocotools measures both on val.txt. Each goes on where it was
-// when the time was up; `EPOCHS=50` for longer trainings.
+// when the time was up; `EPOCHS=50` for longer trainings, `SEEDS=0,1,2` for the means of several.
 
 import { existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -20,6 +20,7 @@ import type { GroupContext } from "./group.ts";
 import type { Outcome } from "./known.ts";
 
 const EPOCHS = Number(process.env.EPOCHS ?? 30);
+const SEEDS = (process.env.SEEDS ?? "0").split(",").map(Number);
 const [BATCH, SIZE] = [16, 320];
 /** Ours over theirs: images a second where bf16 pays, and what AP50 and AP are above. */
 const GOALS = { speed: 1.6, figures: 0.03 };
@@ -29,10 +30,13 @@ interface TrainingFigures extends Figures {
   torch: string;
 }
 
+/** One side of the comparison, with a seed. */
+type Training = (seed: number) => Promise<TrainingFigures | null>;
+
 const CASE = "training/comparison";
 const UNFINISHED = "the time was up; the next run goes on";
 
-/** A line for each training, and one for each goal once both are there. */
+/** A line for each training, and one for each goal once all of both are there. */
 export async function compareTrainings(context: GroupContext): Promise<Outcome[]> {
   const wheels = await ensureEnvironment("training/wheels", context.msLeft());
   if ("missing" in wheels) return [{ case: CASE, outcome: "skipped", detail: wheels.missing }];
@@ -41,17 +45,41 @@ export async function compareTrainings(context: GroupContext): Promise<Outcome[]
   const [set, { bf16 }] = needed;
   const [torch = ""] = globSync(join(wheels.folder, "python/lib/python3.*/site-packages"));
   const own = bf16 ? "bf16" : "fp32";
-  const ours = await measured(`ours in ${own}`, trainOurs(context, own));
-  const theirs = await measured("ultralytics", trainTheirs(context, set, torch));
-  const lines = [ours.outcome, theirs.outcome];
-  if (bf16) lines.push((await measured("ours in fp32", trainOurs(context, "fp32"))).outcome);
-  if (!ours.figures || !theirs.figures) return lines;
-  return [...lines, ...goalsOf(ours.figures, theirs.figures, bf16)];
+  const ours = await measured(`ours in ${own}`, (seed) => trainOurs(context, own, seed));
+  const theirs = await measured("ultralytics", (seed) =>
+    trainTheirs(context, { set, torch, seed }),
+  );
+  const lines = [...ours.outcomes, ...theirs.outcomes];
+  if (bf16) {
+    const full = await measured("ours in fp32", (seed) => trainOurs(context, "fp32", seed));
+    lines.push(...full.outcomes);
+  }
+  if (!ours.mean || !theirs.mean) return lines;
+  return [...lines, ...goalsOf(ours.mean, theirs.mean, bf16)];
+}
+
+/** A line for each seed's training, and the means of all once they have ended. */
+async function measured(name: string, train: Training) {
+  const outcomes: Outcome[] = [];
+  const all: TrainingFigures[] = [];
+  for (const seed of SEEDS) {
+    const { outcome, figures } = await measuredOne(`${CASE}/${name}, seed ${seed}`, train(seed));
+    outcomes.push(outcome);
+    if (figures) all.push(figures);
+  }
+  return { outcomes, mean: all.length === SEEDS.length ? meanOf(all) : null };
+}
+
+type MeanFigures = Pick<TrainingFigures, "ap50" | "ap" | "imagesPerSecond">;
+
+function meanOf(all: readonly TrainingFigures[]): MeanFigures {
+  const mean = (name: keyof MeanFigures) =>
+    all.reduce((sum, figures) => sum + figures[name], 0) / all.length;
+  return { ap50: mean("ap50"), ap: mean("ap"), imagesPerSecond: mean("imagesPerSecond") };
 }
 
 /** A training's line, and what it measured, if it has ended. */
-async function measured(name: string, training: Promise<TrainingFigures | null>) {
-  const named = `${CASE}/${name}`;
+async function measuredOne(named: string, training: Promise<TrainingFigures | null>) {
   const outcome = (kind: Outcome["outcome"], detail: string): Outcome => {
     return { case: named, outcome: kind, detail };
   };
@@ -67,7 +95,7 @@ async function measured(name: string, training: Promise<TrainingFigures | null>)
   }
 }
 
-function goalsOf(ours: TrainingFigures, theirs: TrainingFigures, bf16: boolean): Outcome[] {
+function goalsOf(ours: MeanFigures, theirs: MeanFigures, bf16: boolean): Outcome[] {
   const ratio = ours.imagesPerSecond / theirs.imagesPerSecond;
   const speed: Outcome = {
     case: `${CASE}/speed`,
@@ -88,18 +116,19 @@ function goalsOf(ours: TrainingFigures, theirs: TrainingFigures, bf16: boolean):
 async function trainOurs(
   { python, folder, msLeft }: GroupContext,
   precision: "bf16" | "fp32",
+  seed: number,
 ): Promise<TrainingFigures | null> {
   const cell = await chosenTraining({
     set: "blood",
     isWhole: false,
-    base: { image_size: SIZE, epochs: EPOCHS, batch_size: BATCH, patience: 0, precision },
+    base: { image_size: SIZE, epochs: EPOCHS, batch_size: BATCH, patience: 0, seed, precision },
   });
   const { torch } = await engineHere();
   const key = keyOf(cell, codeVersion(torch));
   const own = join(folder, "comparison");
   mkdirSync(own, { recursive: true });
   const stop = AbortSignal.timeout(Math.max(1, Math.floor(msLeft())));
-  const order = { cell, key, name: precision, folder: join(own, key), python };
+  const order = { cell, key, name: `${precision}, seed ${seed}`, folder: join(own, key), python };
   const made = await runCell({ ...order, result: join(own, `${key}.json`) }, stop);
   if (!made?.cpuSeconds) return null;
   const images = innerSplit(await imageSet("blood"), cell).train.length;
@@ -110,14 +139,13 @@ const Times = z.object({ epoch: z.number(), seconds: z.number() });
 
 async function trainTheirs(
   { python, folder, msLeft }: GroupContext,
-  set: ImageCollection,
-  torch: string,
+  { set, torch, seed }: { set: ImageCollection; torch: string; seed: number },
 ): Promise<TrainingFigures | null> {
-  const own = join(folder, "comparison", `ultralytics-${EPOCHS}-${BATCH}-${SIZE}`);
+  const own = join(folder, "comparison", `ultralytics-${EPOCHS}-${BATCH}-${SIZE}-${seed}`);
   const split = innerSplit(set, { isWhole: false });
   if (!existsSync(join(own, "truth.json"))) writeYolo(own, set, split);
   const script = join(import.meta.dirname, "training/train_ultralytics.py");
-  const options = { folder: own, torch, epochs: EPOCHS, batch: BATCH, size: SIZE };
+  const options = { folder: own, torch, epochs: EPOCHS, batch: BATCH, size: SIZE, seed };
   const found = join(own, "found.json");
   if (!existsSync(found)) {
     const env = { OMP_NUM_THREADS: "1", PYTHONDONTWRITEBYTECODE: "1" };

@@ -31,8 +31,9 @@ import { subjectOf } from "./model-choice.ts";
 const NODES_MAX = 2;
 /** Nodes that are asked whether they have room: to be refused takes a millisecond, and no image. */
 const ASKED_MAX = 8;
-/** How long an isolate believes which nodes are there. */
+/** How long an isolate believes which nodes are there, and how long that they may be. */
 const BELIEVED_MS = 1_000;
+const LIKELY_MS = 60_000;
 const BELIEVED_MAX = 1_000;
 
 /** What this isolate heard of the nodes that may be asked, by what is asked of them. */
@@ -49,6 +50,8 @@ export interface DirectRequest {
   signal: AbortSignal;
   /** Nobody waits for it: it gets no place that others may soon need. */
   isBatch?: boolean;
+  /** It may be for nothing: it gets no such place either, of nodes that had the model open. */
+  isEarly?: boolean;
 }
 
 /** What a node found, and which. */
@@ -77,9 +80,10 @@ export async function predictDirectly(
   const { mask = "none" } = request;
   const head = async () => {
     const source = await signedSource(parts, model);
-    const { confidenceMin: confidence, isBatch = false } = request;
+    const { confidenceMin: confidence, isBatch = false, isEarly = false } = request;
     const wish = mask === "none" ? {} : { mask };
-    return { kind: "predict" as const, model: source, confidence, may_evict: !isBatch, ...wish };
+    const mayEvict = !isBatch && !isEarly;
+    return { kind: "predict" as const, model: source, confidence, may_evict: mayEvict, ...wish };
   };
   const { imageMsMax } = parts.limits;
   const answer = await askLine(parts, {
@@ -118,19 +122,13 @@ async function signedSource(parts: Parts, model: ModelRow): Promise<SignedSource
   return source;
 }
 
-const topicOf = ({ workspaceId, modelId, imageSize }: ModelRow): string =>
-  subjectOf(`${workspaceId}.${modelId}.${imageSize}`);
-
-const predictingLines = ({ database }: Pick<Parts, "database">, model: ModelRow): LineGroup => ({
-  topic: topicOf(model),
-  list: () => {
-    const { workspaceId, modelId, imageSize } = model;
-    return listLineNodes(database, { workspaceId, modelId, imageSize });
-  },
+const predictingLines = (
+  { database }: Pick<Parts, "database">,
+  { workspaceId, modelId, imageSize }: ModelRow,
+): LineGroup => ({
+  topic: subjectOf(`${workspaceId}.${modelId}.${imageSize}`),
+  list: () => listLineNodes(database, { workspaceId, modelId, imageSize }),
 });
-
-/** Whether a node that predicts with a model had a line when this isolate looked last. */
-export const isLineBelieved = (model: ModelRow): boolean => believed.has(topicOf(model));
 
 /** Whether a node that predicts with a model has a line, as far as this isolate knows. */
 export const hasLine = async (parts: Parts, model: ModelRow): Promise<boolean> =>
@@ -153,8 +151,9 @@ export interface LineCall extends LineGroup {
   coldMs: number;
   /** Aborts when whoever asked has gone. */
   signal: AbortSignal;
-  /** Nobody waits for it: it gets no place that others may soon need. */
+  /** As of a `DirectRequest`. */
   isBatch?: boolean;
+  isEarly?: boolean;
 }
 
 /** What a node said, unchecked, and which. */
@@ -170,23 +169,24 @@ export interface LineSaying {
  * one, and the queue has to do it. Fails with `overloaded` and `no_node`.
  */
 export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying | null> {
-  const nodes = await nodesOf(parts, call);
+  const { signal, isBatch = false, isEarly = false } = call;
+  const nodes = isEarly ? likelyNodes(parts, call) : await nodesOf(parts, call);
   if (nodes.length === 0) return null;
   const head = await call.head();
   const body = encodeAsk(head, call.image);
   if (body.length > ASK_BYTES_MAX) return null;
-  const { signal, isBatch = false } = call;
   const began = parts.clock();
   const statuses: number[] = [];
   const chosen = choose(nodes, asksByNode(head.kind, parts.clock)).slice(
     0,
-    isBatch ? NODES_MAX : ASKED_MAX,
+    isBatch || isEarly ? NODES_MAX : ASKED_MAX,
   );
   for (const node of chosen) {
     const left = began + (node.warm ? call.warmMs : call.coldMs) - parts.clock();
     if (left <= 0 || statuses.filter(hadImage).length === NODES_MAX) break;
     const asked = parts.clock();
-    const answer = await ask(parts, node, { kind: head.kind, body, ms: left, signal, isBatch });
+    const asking = { kind: head.kind, body, ms: left, signal, isBatch, isEarly };
+    const answer = await ask(parts, node, asking);
     const took = parts.clock() - asked;
     // A node that gives a place back as the time is over was no less silent.
     const isOver = answer.status === LINE_STATUS.nodeGone && took >= left;
@@ -271,6 +271,13 @@ async function nodesOf(parts: Parts, { topic, list }: LineGroup): Promise<LineNo
   return nodes;
 }
 
+/** Nodes that had what is needed open when they were listed last, without asking. */
+function likelyNodes({ clock }: Pick<Parts, "clock">, { topic }: LineGroup): LineNode[] {
+  const known = believed.get(topic);
+  const isLikely = known && clock() - known.at < LIKELY_MS;
+  return isLikely ? known.nodes.filter(({ warm }) => warm) : [];
+}
+
 /**
  * All nodes in the order in which they are asked. Of those that have what is needed open two random
  * ones come first, the one with less to do before the other (the power of two choices), then the
@@ -305,16 +312,17 @@ interface LineRequest {
   ms: number;
   signal: AbortSignal;
   isBatch: boolean;
+  isEarly: boolean;
 }
 
 async function ask(
   parts: Pick<Parts, "lines" | "log" | "clock">,
   { nodeId }: LineNode,
-  { kind, body, ms, signal, isBatch }: LineRequest,
+  { kind, body, ms, signal, isBatch, isEarly }: LineRequest,
 ): Promise<LineReply> {
   const close = openAsk({ nodeId, kind, ms, signal, isBatch }, parts.clock);
   try {
-    const lane = isBatch ? "&lane=batch" : "";
+    const lane = isBatch || isEarly ? "&lane=batch" : "";
     const address = `https://line/?kind=${kind}&ms=${Math.ceil(ms)}&bytes=${body.length}${lane}`;
     const init = { method: "POST", body, signal };
     const response = await lineOf(parts, nodeId).fetch(new Request(address, init));

@@ -1,14 +1,17 @@
-// A look at an image that begins before the database has said whose model looks: by the one that
-// looked the last time. It counts only where the database says the same again, so that a model's
-// move holds for the very next request; else it ends, and has cost a node's time alone.
+// A look at an image that begins before the database has said which model looks: by the one that it
+// said the last time. It counts only where the database says the same again, so that a model's move
+// holds for the very next request; else it ends, and nothing comes of it. It has no model of a node
+// leave for another, takes no place that others may soon need, and goes to no node of a workspace
+// that the request may not be for.
 
+import { Failure } from "../../../shared/errors.ts";
 import type { Caller } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
-import type { ModelRow } from "../registry/models.ts";
+import { type ModelRow, modelSource } from "../registry/models.ts";
 import {
   type DirectAnswer,
   type DirectRequest,
-  isLineBelieved,
+  isModelFailure,
   predictDirectly,
 } from "./direct.ts";
 import type { Choice } from "./model-choice.ts";
@@ -16,76 +19,96 @@ import type { HeldFile } from "./predictions.ts";
 
 const CHOICES_MAX = 256;
 
-/** The models that looked last in this isolate, by who chose them and how. */
+/** What choices of this isolate came to the last time, by all that decides that; oldest first. */
 const lastModels = new Map<string, ModelRow>();
 
-/** All that decides which model a choice names. */
 const choiceName = ({ memberships }: Caller, { workspace_id, model_id, alias }: Choice): string =>
   JSON.stringify([[...memberships], workspace_id, model_id, alias]);
 
+/** All of a model that a node's answer depends on, and whose nodes may look. */
+const served = (model: ModelRow): string => JSON.stringify([model.workspaceId, modelSource(model)]);
+
 /** What is wanted of an image, and of whom. */
-export interface EarlyWish extends Pick<DirectRequest, "confidenceMin" | "mask" | "signal"> {
+interface EarlyWish extends Pick<DirectRequest, "confidenceMin" | "mask" | "signal"> {
   caller: Caller;
   choice: Choice;
 }
 
-/** A look that may turn out to be another model's. */
-export interface EarlyLook {
-  /** When it had the image, epoch milliseconds; null before. */
-  readonly beganAt: number | null;
-  /** What a node found; null where no node has a line. It fails as `predictDirectly` does. */
-  readonly answer: Promise<DirectAnswer | null>;
-}
+/** What a node found, and how long it was asked, milliseconds. */
+export type EarlyAnswer = DirectAnswer & { ms: number };
 
-/** A choice of a model, and the look that began before it was made. */
-export class LookAhead {
-  readonly #name: string;
-  readonly #before: ModelRow | null;
+/** A look at the image of one request, before it is known whose it is. */
+export class EarlyLook {
+  readonly #choice: string;
+  readonly #model: ModelRow | null = null;
   readonly #ended = new AbortController();
-  readonly #look: EarlyLook | null = null;
+  readonly #answer: Promise<EarlyAnswer | null> = Promise.resolve(null);
   #isChosen = false;
 
   /**
-   * Begins a look at an image that is being received, where a model looked before and a node that
-   * may be asked has a line. Whoever makes one has to `end` it.
+   * Begins where a model looked before at what the caller chose, once the image is there. Whoever
+   * makes one has to `end` it.
    */
   constructor(
     parts: Parts,
     receiving: Promise<HeldFile> | null,
     { caller, choice, mask = "none", ...wish }: EarlyWish,
   ) {
-    this.#name = choiceName(caller, choice);
-    this.#before = lastModels.get(this.#name) ?? null;
-    const model = this.#before;
-    const isAble = model && (mask === "none" || model.task === "segmentation");
-    if (!receiving || !isAble || !isLineBelieved(model)) return;
+    this.#choice = choiceName(caller, choice);
+    const isOfOneWorkspace = choice.workspace_id !== undefined || caller.memberships.size === 1;
+    const model = isOfOneWorkspace ? lastModels.get(this.#choice) : undefined;
+    if (!receiving || !model || (mask !== "none" && model.task !== "segmentation")) return;
+    this.#model = model;
     const signal = AbortSignal.any([wish.signal, this.#ended.signal]);
-    const look = async () => {
-      const { pieces: image } = await receiving;
-      signal.throwIfAborted();
-      own.beganAt = parts.clock();
-      return predictDirectly(parts, model, { ...wish, image, mask, signal });
-    };
-    const own = { beganAt: null as number | null, answer: look() };
-    // Whoever takes it hears of its failure; nobody may.
-    own.answer.catch(() => {});
-    this.#look = own;
+    this.#answer = lookOf(parts, model, receiving, { ...wish, mask, signal });
+    // Whoever takes it hears of its failure, and perhaps nobody does.
+    this.#answer.catch(() => {});
   }
 
-  /** The look, where it is by the model that was chosen; else it ends here. */
-  by(chosen: ModelRow): EarlyLook | null {
+  /**
+   * What a node found, where it looked by the model that was chosen. Null where it did not, or
+   * where no node could: then it is to be asked anew. Fails with a node's refusal, and with
+   * `no_node` where one had the image and was not in time.
+   */
+  by(chosen: ModelRow): Promise<EarlyAnswer | null> {
     this.#isChosen = true;
-    if (lastModels.size >= CHOICES_MAX) lastModels.clear();
-    lastModels.set(this.#name, chosen);
-    if (JSON.stringify(chosen) === JSON.stringify(this.#before)) return this.#look;
+    lastModels.delete(this.#choice);
+    lastModels.set(this.#choice, chosen);
+    const [oldest = ""] = lastModels.keys();
+    if (lastModels.size > CHOICES_MAX) lastModels.delete(oldest);
+    if (this.#model && served(this.#model) === served(chosen)) return this.#answer;
     this.end();
-    return null;
+    return Promise.resolve(null);
   }
 
-  /** Ends the look if it goes on: nobody takes its answer any more. */
+  /** Ends it if it goes on: nobody takes its answer any more. */
   end(): void {
-    // Whoever asks again for a model that is none any more has no node look.
-    if (!this.#isChosen) lastModels.delete(this.#name);
+    // What names no model any more makes no node look again.
+    if (!this.#isChosen) lastModels.delete(this.#choice);
     this.#ended.abort();
   }
 }
+
+async function lookOf(
+  parts: Parts,
+  model: ModelRow,
+  receiving: Promise<HeldFile>,
+  request: Omit<DirectRequest, "image">,
+): Promise<EarlyAnswer | null> {
+  const { pieces: image } = await receiving;
+  request.signal.throwIfAborted();
+  const began = parts.clock();
+  try {
+    const answer = await predictDirectly(parts, model, { ...request, image, isEarly: true });
+    return answer && { ...answer, ms: parts.clock() - began };
+  } catch (thrown) {
+    if (isNobodys(thrown)) return null;
+    throw thrown;
+  }
+}
+
+/** No node had room, or one that began fell over: others may be asked. */
+const isNobodys = (thrown: unknown): boolean =>
+  thrown instanceof Failure &&
+  ["overloaded", "no_node"].includes(thrown.code) &&
+  !isModelFailure(thrown);

@@ -14,7 +14,7 @@ import { offeringNodes } from "../tasks/nodes.ts";
 import { runNow } from "../tasks/wait.ts";
 import { IMAGE } from "../uploads/media-types.ts";
 import { type DirectRequest, hasLine, isModelFailure, predictDirectly } from "./direct.ts";
-import type { EarlyLook } from "./early-look.ts";
+import type { EarlyAnswer } from "./early-look.ts";
 import { EDGE, edgeProblem, predictAtEdge } from "./edge.ts";
 import {
   asRefusal,
@@ -204,8 +204,8 @@ async function withoutStore(receiving: Promise<HeldFile | StoredFile>): Promise<
 /** What is wanted of an image, and of whom. */
 export interface ImageWish extends ServerWish, Pick<DirectRequest, "confidenceMin" | "signal"> {
   server: ImageServer;
-  /** A look of this model at this image that goes on already. */
-  early?: EarlyLook | null;
+  /** What a node found that was asked before; none when omitted. */
+  early?: Promise<EarlyAnswer | null>;
 }
 
 /**
@@ -218,14 +218,15 @@ export async function predictOn(
   image: ReceivedImage,
   wish: ImageWish,
 ): Promise<ImageAnswer> {
-  const started = wish.early?.beganAt ?? parts.clock();
+  const started = parts.clock();
   // Whoever looks next has what the one before left of the time.
   const until = started + parts.limits.imageMsMax;
   const answer = await lookAt(parts, model, image, { ...wish, until });
-  return { ...answer, ms: parts.clock() - started };
+  return { ms: parts.clock() - started, ...answer };
 }
 
-type UntimedAnswer = Omit<ImageAnswer, "ms">;
+/** An answer that was timed by itself where it began before. */
+type UntimedAnswer = Omit<ImageAnswer, "ms"> & { ms?: number };
 
 /** An image in memory, and by when it is answered. */
 interface HeldRequest extends DirectRequest {
@@ -242,7 +243,7 @@ async function lookAt(
     signal,
     server,
     sideMin = 0,
-    early = null,
+    early = Promise.resolve(null),
     until,
   }: ImageWish & {
     until: number;
@@ -278,10 +279,10 @@ async function byNodes(
   parts: Parts,
   model: ModelRow,
   { image, confidenceMin, mask = "none", signal, until }: HeldRequest,
-  { takenMs, early }: { takenMs: number | undefined; early: EarlyLook | null },
+  { takenMs, early }: { takenMs: number | undefined; early: Promise<EarlyAnswer | null> },
 ): Promise<UntimedAnswer> {
   const asked = { image, confidenceMin, mask, signal };
-  const direct = await (early?.answer ?? predictDirectly(parts, model, asked));
+  const direct = (await early) ?? (await predictDirectly(parts, model, asked));
   if (direct) {
     const servedBy = `node/${encodeURIComponent(direct.servedBy)}`;
     return { ...direct, servedBy, precision: WEIGHTS_PRECISION, failedBefore: false };

@@ -23,7 +23,7 @@ import type { ModelRow } from "../registry/models.ts";
 import { type MediaKind, VIDEO_HEAD_BYTES, videoType } from "../uploads/media-types.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
 import { answerClip, enqueueClip } from "./clips.ts";
-import { type EarlyLook, LookAhead } from "./early-look.ts";
+import { type EarlyAnswer, EarlyLook } from "./early-look.ts";
 import {
   ATTEMPTS,
   fileBody,
@@ -145,7 +145,7 @@ interface ImageAsk {
 
 /**
  * Predicts on the image of a request, and tells how it ended. A small image is taken in while the
- * database is asked for the model, and looked at by the model of the time before; the answer waits
+ * database is asked for the model, and is looked at by the one of the time before; the answer waits
  * for both, and of two failures is the model's. What is refused holds no memory from then on,
  * however slowly the rest of it comes.
  */
@@ -155,19 +155,19 @@ async function predictImage(
   { caller, choice, mask, confidenceMin, onEnd }: ImageAsk,
 ): Promise<ImageAnswer> {
   const unwanted = new AbortController();
+  const { signal } = request;
   const choosing = chooseModel(parts, caller, choice, "annotator");
   const receiving = receiveEarly(parts, request, unwanted.signal);
-  const { signal } = request;
-  const ahead = new LookAhead(parts, receiving, { caller, choice, confidenceMin, mask, signal });
+  const look = new EarlyLook(parts, receiving, { caller, choice, confidenceMin, mask, signal });
   try {
     const model = await choosing;
-    const early = ahead.by(model);
+    const early = look.by(model);
     requireMasks(model, mask);
     const ask = { model, confidenceMin, mask, onEnd, receiving, early };
     return await predictReceived(parts, request, ask);
   } finally {
-    // Also where nobody got as far as to take it.
-    ahead.end();
+    // Also where nobody got as far as to take them.
+    look.end();
     unwanted.abort();
     await receiving?.catch(() => {});
   }
@@ -187,7 +187,7 @@ async function predictReceived(
   }: Omit<ImageAsk, "caller" | "choice"> & {
     model: ModelRow;
     receiving: Promise<ReceivedImage> | null;
-    early: EarlyLook | null;
+    early: Promise<EarlyAnswer | null>;
   },
 ): Promise<ImageAnswer> {
   const { signal } = request;
@@ -196,7 +196,12 @@ async function predictReceived(
   };
   let image: ReceivedImage | null = null;
   try {
-    const server = await serverFor(parts, model, { mask });
+    // Where a node gave its word, nobody needs to be asked who could.
+    const hasWord = await early.then(
+      (found) => found !== null,
+      () => true,
+    );
+    const server = hasWord ? "node" : await serverFor(parts, model, { mask });
     image = await (receiving ?? receiveImage(parts, request, { ...model, server }));
     const asked = { confidenceMin, mask, signal, server, early };
     const answer = await predictOn(parts, model, image, asked);

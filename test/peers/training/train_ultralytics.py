@@ -1,7 +1,7 @@
 """Trains YOLO26n from scratch, from the last checkpoint where there is one, and looks at val.
 
 Given one argument, JSON: `folder` (data.yaml, truth.json, images), `torch` (a folder with it),
-`epochs`, `batch`, `size`. Leaves times.jsonl, processor seconds of each epoch's training, and
+`epochs`, `batch`, `size`, `seed`. Leaves times.jsonl, processor seconds of each epoch's training, and
 found.json. One thread; its own validation chooses the epoch.
 """
 
@@ -58,7 +58,7 @@ def train():
         project=str(folder),
         name="ultralytics",
         exist_ok=True,
-        seed=0,
+        seed=options["seed"],
         verbose=False,
     )
 
