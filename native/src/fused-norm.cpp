@@ -11,6 +11,10 @@
 #include "device.h"
 #include "error.h"
 
+#if defined(__GNUC__) && !defined(__clang__) && !defined(_OPENMP)
+#error "without -fopenmp at::parallel_for is a loop of one thread"
+#endif
+
 namespace vantage {
 namespace {
 
