@@ -17,7 +17,7 @@ const TORCH = { fusedNorm: false } as const;
 
 /** What a step in training leaves, as one list of numbers each. */
 function stepped(
-  options: Pick<EngineOptions, "fusedNorm" | "channelsLast" | "precision">,
+  options: Partial<Pick<EngineOptions, "fusedNorm" | "precision" | "threads">>,
   classes = 3,
 ) {
   const graph = detectorGraph("det26n", classes);
@@ -70,6 +70,13 @@ describe.skipIf(!native)("batch norm and SiLU as one", () => {
     expect(apartBy.statistics).toBeLessThan(0.05);
   });
 
+  it("are the same on one thread and on several, but for what torch adds up", async () => {
+    const [one, two] = [await stepped({ threads: 1 }), await stepped({ threads: 2 })];
+    const apartBy = distancesOf(one, two);
+    measured("norm and SiLU on one thread and on two", apartBy);
+    for (const distance of Object.values(apartBy)) expect(distance).toBeLessThan(1e-4);
+  });
+
   it("keeps the digits of a variance over many cells", async () => {
     const side = 512;
     const { batch: large } = noiseScene(5, { height: side, width: side }, [[], [], [], []]);
@@ -80,17 +87,21 @@ describe.skipIf(!native)("batch norm and SiLU as one", () => {
     const weights = randomWeights(graph, 2);
     weights.get(name)?.fill(0);
     const training = trainingOf(RECIPE, side);
-    const varianceBy = (options: Pick<EngineOptions, "fusedNorm" | "channelsLast">) =>
+    const varianceBy = (
+      options: Partial<Pick<EngineOptions, "fusedNorm" | "channelsLast" | "threads">>,
+    ) =>
       withPair({ graph, seed: 2, training, weights, ...options }, async ({ engine }) => {
         await engine.step(large, { epoch: 0, iteration: 0 });
         return (await tensorsOf(engine, "model", [name])).get(name) ?? [];
       });
     const exact = await varianceBy(TORCH);
+    const own = await varianceBy({});
     const distances = {
-      ours: distance(await varianceBy({}), exact),
+      ours: distance(own, exact),
       torchs: distance(await varianceBy({ ...TORCH, channelsLast: true }), exact),
     };
     measured("variance", distances);
     expect(distances.ours).toBeLessThan(1e-6);
+    expect(await varianceBy({ threads: 2 })).toEqual(own);
   });
 });
