@@ -271,11 +271,15 @@ async function nodesOf(parts: Parts, { topic, list }: LineGroup): Promise<LineNo
   return nodes;
 }
 
-/** Nodes that had what is needed open when they were listed last, without asking. */
-function likelyNodes({ clock }: Pick<Parts, "clock">, { topic }: LineGroup): LineNode[] {
-  const known = believed.get(topic);
-  const isLikely = known && clock() - known.at < LIKELY_MS;
-  return isLikely ? known.nodes.filter(({ warm }) => warm) : [];
+/**
+ * Nodes that had what is needed open when they were listed last. Where that is too long ago to be
+ * believed they are listed anew beside what is asked of them: those that came get their part soon.
+ */
+function likelyNodes(parts: Parts, group: LineGroup): LineNode[] {
+  const known = believed.get(group.topic);
+  if (!known || parts.clock() - known.at >= LIKELY_MS) return [];
+  void nodesOf(parts, group).catch(() => {});
+  return known.nodes.filter(({ warm }) => warm);
 }
 
 /**
