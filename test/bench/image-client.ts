@@ -29,6 +29,7 @@ export async function postImage(
   url: string,
   image: Uint8Array,
   headers: Readonly<Record<string, string>> = {},
+  { isSecond = false } = {},
 ): Promise<Answer> {
   const form = formOf(image);
   const sent = request(url, {
@@ -44,7 +45,8 @@ export async function postImage(
   sent.on("error", (error: NodeJS.ErrnoException) => {
     // The service closes a connection that rests for seconds, maybe as it is taken up again: what
     // was written to it then has reached nobody.
-    if (sent.reusedSocket && error.code === "ECONNRESET") resolve(postImage(url, image, headers));
+    const isClosed = sent.reusedSocket && error.code === "ECONNRESET" && !isSecond;
+    if (isClosed) resolve(postImage(url, image, headers, { isSecond: true }));
     else reject(error);
   });
   sent.on("response", (response) => {

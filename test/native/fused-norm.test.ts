@@ -3,8 +3,8 @@
 // statistics that keep their digits over many cells. Against the reference, as all of golden*.
 
 import { describe, expect, it } from "vitest";
-import type { EngineOptions } from "../../native/index.d.ts";
-import { detectorGraph, stateTensors } from "../../shared/detector.ts";
+import type { Engine, EngineOptions } from "../../native/index.d.ts";
+import { type DetectorGraph, detectorGraph, stateTensors } from "../../shared/detector.ts";
 import { hasBf16, native } from "./engine.ts";
 import { measured, tensorsOf, trainingOf, withPair } from "./reference/pair.ts";
 import { distance, noiseScene, randomTruths } from "./reference/scenes.ts";
@@ -15,26 +15,25 @@ const truths = [0, 1].map((seed) => randomTruths(seed + 3, 4, { ...FRAME, classe
 const { batch } = noiseScene(4, FRAME, truths);
 const TORCH = { fusedNorm: false } as const;
 
+/** The gradients of all that is learned, or the statistics of a model, as one list. */
+async function valuesOf(engine: Engine, graph: DetectorGraph, of: "model" | "gradient") {
+  const names = stateTensors(graph)
+    .filter(({ learned }) => learned === (of === "gradient"))
+    .map(({ name }) => name);
+  return [...(await tensorsOf(engine, of, names)).values()].flatMap((values) => [...values]);
+}
+
 /** What a step in training leaves, as one list of numbers each. */
-function stepped(
-  options: Partial<Pick<EngineOptions, "fusedNorm" | "precision" | "threads">>,
-  classes = 3,
-) {
+function stepped(options: Pick<EngineOptions, "fusedNorm" | "precision">, classes = 3) {
   const graph = detectorGraph("det26n", classes);
-  const names = (learned: boolean) =>
-    stateTensors(graph)
-      .filter((tensor) => tensor.learned === learned)
-      .map(({ name }) => name);
   const training = trainingOf(RECIPE, 64);
   return withPair({ graph, seed: 2, training, ...options }, async ({ engine }) => {
     const maps = await engine.forward(batch, { training: true });
     await engine.step(batch, { epoch: 0, iteration: 0 });
-    const joined = async (of: "model" | "gradient", learned: boolean) =>
-      [...(await tensorsOf(engine, of, names(learned))).values()].flatMap((values) => [...values]);
     return {
       maps: [...maps.o2o.box, ...maps.o2o.cls].flatMap(({ values }) => [...values]),
-      gradients: await joined("gradient", true),
-      statistics: await joined("model", false),
+      gradients: await valuesOf(engine, graph, "gradient"),
+      statistics: await valuesOf(engine, graph, "model"),
     };
   });
 }
@@ -70,11 +69,29 @@ describe.skipIf(!native)("batch norm and SiLU as one", () => {
     expect(apartBy.statistics).toBeLessThan(0.05);
   });
 
-  it("are the same on one thread and on several, but for what torch adds up", async () => {
-    const [one, two] = [await stepped({ threads: 1 }), await stepped({ threads: 2 })];
-    const apartBy = distancesOf(one, two);
-    measured("norm and SiLU on one thread and on two", apartBy);
-    for (const distance of Object.values(apartBy)) expect(distance).toBeLessThan(1e-4);
+  // Large enough for threads to take parts of a map each.
+  it("are the same on one thread and on two, but for what torch adds up", async () => {
+    const side = 256;
+    const { batch: large } = noiseScene(5, { height: side, width: side }, [[], [], [], []]);
+    const graph = detectorGraph("det26n", 3);
+    const training = trainingOf(RECIPE, side);
+    const steppedOn = (threads: number) =>
+      withPair({ graph, seed: 2, training, threads }, async ({ engine }) => {
+        await engine.step(large, { epoch: 0, iteration: 0 });
+        return {
+          gradients: await valuesOf(engine, graph, "gradient"),
+          statistics: await valuesOf(engine, graph, "model"),
+        };
+      });
+    const [one, two] = [await steppedOn(1), await steppedOn(2)];
+    const distances = {
+      gradients: distance(one.gradients, two.gradients),
+      statistics: distance(one.statistics, two.statistics),
+    };
+    measured("a step on one thread and on two", distances);
+    // Torch takes other convolutions on one thread; random weights make their rounding larger.
+    expect(distances.gradients).toBeLessThan(5e-3);
+    expect(distances.statistics).toBeLessThan(1e-5);
   });
 
   it("keeps the digits of a variance over many cells", async () => {

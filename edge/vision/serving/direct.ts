@@ -33,11 +33,19 @@ const NODES_MAX = 2;
 const ASKED_MAX = 8;
 /** How long an isolate believes which nodes are there, and how long that they may be. */
 const BELIEVED_MS = 1_000;
-const LIKELY_MS = 60_000;
+const LIKELY_MS = 10_000;
 const BELIEVED_MAX = 1_000;
 
+/** Nodes that were listed. */
+interface KnownNodes {
+  nodes: LineNode[];
+  /** When, and when they were to be listed anew beside a request, epoch milliseconds. */
+  at: number;
+  renewedAt: number;
+}
+
 /** What this isolate heard of the nodes that may be asked, by what is asked of them. */
-const believed = new Map<string, { at: number; nodes: LineNode[] }>();
+const believed = new Map<string, KnownNodes>();
 
 /** An image to predict on. */
 export interface DirectRequest {
@@ -50,7 +58,7 @@ export interface DirectRequest {
   signal: AbortSignal;
   /** Nobody waits for it: it gets no place that others may soon need. */
   isBatch?: boolean;
-  /** It may be for nothing: it gets no such place either, of nodes that had the model open. */
+  /** It may be for nothing: it gets no such place either, and no model leaves a node for it. */
   isEarly?: boolean;
 }
 
@@ -130,6 +138,10 @@ const predictingLines = (
   list: () => listLineNodes(database, { workspaceId, modelId, imageSize }),
 });
 
+/** Whether a node that has a model open was there lately. */
+export const isLineLikely = (parts: Parts, model: ModelRow): boolean =>
+  likelyNodes(parts, predictingLines(parts, model)) !== null;
+
 /** Whether a node that predicts with a model has a line, as far as this isolate knows. */
 export const hasLine = async (parts: Parts, model: ModelRow): Promise<boolean> =>
   (await nodesOf(parts, predictingLines(parts, model))).length > 0;
@@ -166,11 +178,12 @@ export interface LineSaying {
 /**
  * Asks a node, and another one where that has no answer; one that has no room for the image did not
  * get it, and counts for nothing. Null where no node has a line, or the request is too large for
- * one, and the queue has to do it. Fails with `overloaded` and `no_node`.
+ * one, and the queue has to do it; of an early one also where no node had room. Fails with
+ * `overloaded` and `no_node`.
  */
 export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying | null> {
   const { signal, isBatch = false, isEarly = false } = call;
-  const nodes = isEarly ? likelyNodes(parts, call) : await nodesOf(parts, call);
+  const nodes = isEarly ? renewedNodes(parts, call) : await nodesOf(parts, call);
   if (nodes.length === 0) return null;
   const head = await call.head();
   const body = encodeAsk(head, call.image);
@@ -199,8 +212,11 @@ export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying 
     statuses.push(status);
     if (status === LINE_STATUS.late || status === LINE_STATUS.left) break;
   }
-  // What no node had in its hands is the queue's.
-  if (statuses.every((status) => status === LINE_STATUS.noLine)) return null;
+  // What no node had in its hands is the queue's, or is asked of them again.
+  const isUntouched = isEarly
+    ? !statuses.some(hadImage)
+    : statuses.every((status) => status === LINE_STATUS.noLine);
+  if (isUntouched) return null;
   throw unanswered(statuses);
 }
 
@@ -266,20 +282,28 @@ async function nodesOf(parts: Parts, { topic, list }: LineGroup): Promise<LineNo
   const nodes = await list();
   if (believed.size >= BELIEVED_MAX) believed.clear();
   // That none is there is asked anew each time: one that comes is asked at once.
-  if (nodes.length > 0) believed.set(topic, { at: now, nodes });
+  if (nodes.length > 0) believed.set(topic, { at: now, renewedAt: now, nodes });
   else believed.delete(topic);
   return nodes;
 }
 
-/**
- * Nodes that had what is needed open when they were listed last. Where that is too long ago to be
- * believed they are listed anew beside what is asked of them: those that came get their part soon.
- */
-function likelyNodes(parts: Parts, group: LineGroup): LineNode[] {
-  const known = believed.get(group.topic);
-  if (!known || parts.clock() - known.at >= LIKELY_MS) return [];
-  void nodesOf(parts, group).catch(() => {});
-  return known.nodes.filter(({ warm }) => warm);
+/** Nodes as they were listed lately, if one had what is needed open; else null. */
+function likelyNodes({ clock }: Pick<Parts, "clock">, { topic }: LineGroup): KnownNodes | null {
+  const known = believed.get(topic);
+  const isLikely = known && clock() - known.at < LIKELY_MS && known.nodes.some(({ warm }) => warm);
+  return isLikely ? known : null;
+}
+
+/** The same, and where they are believed no more they are listed beside what is asked of them. */
+function renewedNodes(parts: Parts, group: LineGroup): LineNode[] {
+  const known = likelyNodes(parts, group);
+  if (!known) return [];
+  const now = parts.clock();
+  if (now - known.renewedAt >= BELIEVED_MS) {
+    known.renewedAt = now;
+    void nodesOf(parts, group).catch(() => {});
+  }
+  return known.nodes;
 }
 
 /**

@@ -4,20 +4,17 @@
 // leave for another, takes no place that others may soon need, and goes to no node of a workspace
 // that the request may not be for.
 
-import { Failure } from "../../../shared/errors.ts";
 import type { Caller } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import { type ModelRow, modelSource } from "../registry/models.ts";
-import {
-  type DirectAnswer,
-  type DirectRequest,
-  isModelFailure,
-  predictDirectly,
-} from "./direct.ts";
+import { requestsAtNodes } from "./asks.ts";
+import { type DirectAnswer, type DirectRequest, isLineLikely, predictDirectly } from "./direct.ts";
 import type { Choice } from "./model-choice.ts";
 import type { HeldFile } from "./predictions.ts";
 
 const CHOICES_MAX = 256;
+/** Requests at nodes above which none begins: it would often find no room, and ask for nothing. */
+const BUSY_REQUESTS = 16;
 
 /** What choices of this isolate came to the last time, by all that decides that; oldest first. */
 const lastModels = new Map<string, ModelRow>();
@@ -58,6 +55,8 @@ export class EarlyLook {
     const isOfOneWorkspace = choice.workspace_id !== undefined || caller.memberships.size === 1;
     const model = isOfOneWorkspace ? lastModels.get(this.#choice) : undefined;
     if (!receiving || !model || (mask !== "none" && model.task !== "segmentation")) return;
+    // Without a node nobody would wait for the image.
+    if (!isLineLikely(parts, model) || requestsAtNodes(parts.clock) >= BUSY_REQUESTS) return;
     this.#model = model;
     const signal = AbortSignal.any([wish.signal, this.#ended.signal]);
     this.#answer = lookOf(parts, model, receiving, { ...wish, mask, signal });
@@ -66,9 +65,8 @@ export class EarlyLook {
   }
 
   /**
-   * What a node found, where it looked by the model that was chosen. Null where it did not, or
-   * where no node could: then it is to be asked anew. Fails with a node's refusal, and with
-   * `no_node` where one had the image and was not in time.
+   * What a node found, where it looked by the model that was chosen. Null where none had the image
+   * for it: then one is to be asked anew. Fails as `predictDirectly` and as receiving the image do.
    */
   by(chosen: ModelRow): Promise<EarlyAnswer | null> {
     this.#isChosen = true;
@@ -98,17 +96,6 @@ async function lookOf(
   const { pieces: image } = await receiving;
   request.signal.throwIfAborted();
   const began = parts.clock();
-  try {
-    const answer = await predictDirectly(parts, model, { ...request, image, isEarly: true });
-    return answer && { ...answer, ms: parts.clock() - began };
-  } catch (thrown) {
-    if (isNobodys(thrown)) return null;
-    throw thrown;
-  }
+  const answer = await predictDirectly(parts, model, { ...request, image, isEarly: true });
+  return answer && { ...answer, ms: parts.clock() - began };
 }
-
-/** No node had room, or one that began fell over: others may be asked. */
-const isNobodys = (thrown: unknown): boolean =>
-  thrown instanceof Failure &&
-  ["overloaded", "no_node"].includes(thrown.code) &&
-  !isModelFailure(thrown);

@@ -27,17 +27,17 @@ export interface EnginePair {
 /** Calls with an engine that has loaded seeded weights; frees it whatever happens. */
 export async function withPair<Result>(
   options: Pick<EngineOptions, "graph" | "seed" | "training" | "precision"> &
-    Pick<EngineOptions, "fusedNorm" | "channelsLast"> & { weights?: Weights },
+    Pick<EngineOptions, "fusedNorm" | "channelsLast"> & { weights?: Weights; threads?: number },
   work: (twin: EnginePair) => Promise<Result>,
 ): Promise<Result> {
-  const { graph, seed, training, precision, fusedNorm, channelsLast } = options;
+  const { graph, seed, threads = 1, training, precision, fusedNorm, channelsLast } = options;
   const weights = options.weights ?? randomWeights(graph, seed);
   const folder = mkdtempSync(join(tmpdir(), "vantage-golden-"));
   const settings = {
     graph,
     device: DEVICE,
     seed,
-    threads: 1,
+    threads,
     ...(training && { training }),
     ...(precision && { precision }),
     ...(fusedNorm !== undefined && { fusedNorm }),

@@ -147,6 +147,21 @@ it("go to no node of a workspace that the request may not be for", async () => {
   expect(node.asked.map(({ may_evict }) => may_evict)).toEqual([true, true]);
 });
 
+it("end like all others where the node falls over, and nothing is tried or stored again", async () => {
+  const capabilities = { ...CAPABILITIES, kinds: ["predict"] };
+  const introduced = await lineNode(w.world, w.admin, { capabilities });
+  const end = await openLineEnd(w.world, introduced, { loaded: [w.one.model_id] });
+  const first = predict();
+  end.answer(await end.request(1), FOUND);
+  expect((await first).status).toBe(200);
+  const lost = predict();
+  await end.request(2);
+  end.socket.terminate();
+  expect(await refusal(await lost)).toEqual([503, "no_node"]);
+  const tasks = await w.world.visionDatabase.execute<{ id: string }>(sql`SELECT id FROM task`);
+  expect(tasks.rows).toEqual([]);
+});
+
 it("give a node that came its part, though no look waits for the list of nodes", async () => {
   const first = await w.opened({ answer });
   expect(await answerOf(predict())).toEqual([200, own.one]);
