@@ -94,13 +94,17 @@ export async function predictDirectly(
     return { kind: "predict" as const, model: source, confidence, may_evict: mayEvict, ...wish };
   };
   const { imageMsMax } = parts.limits;
+  const lines = predictingLines(parts, model);
+  // Beside the look, which waits for it: what is left behind at a request's end may be cut off.
+  const renewing = request.isEarly ? renewNodes(parts, lines).catch(() => {}) : null;
   const answer = await askLine(parts, {
     ...request,
     warmMs: imageMsMax / 2,
     coldMs: imageMsMax,
     head,
-    ...predictingLines(parts, model),
+    ...lines,
   });
+  await renewing;
   if (!answer) return null;
   const { said, servedBy } = answer;
   const { predictions, batch = null, cold = false, ...rest } = answerOf(parts, model, said, mask);
@@ -183,7 +187,7 @@ export interface LineSaying {
  */
 export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying | null> {
   const { signal, isBatch = false, isEarly = false } = call;
-  const nodes = isEarly ? renewedNodes(parts, call) : await nodesOf(parts, call);
+  const nodes = isEarly ? (likelyNodes(parts, call)?.nodes ?? []) : await nodesOf(parts, call);
   if (nodes.length === 0) return null;
   const head = await call.head();
   const body = encodeAsk(head, call.image);
@@ -294,16 +298,13 @@ function likelyNodes({ clock }: Pick<Parts, "clock">, { topic }: LineGroup): Kno
   return isLikely ? known : null;
 }
 
-/** The same, and where they are believed no more they are listed beside what is asked of them. */
-function renewedNodes(parts: Parts, group: LineGroup): LineNode[] {
+/** Has likely nodes listed anew where they are believed no more; one of many requests does so. */
+async function renewNodes(parts: Parts, group: LineGroup): Promise<void> {
   const known = likelyNodes(parts, group);
-  if (!known) return [];
   const now = parts.clock();
-  if (now - known.renewedAt >= BELIEVED_MS) {
-    known.renewedAt = now;
-    void nodesOf(parts, group).catch(() => {});
-  }
-  return known.nodes;
+  if (!known || now - known.renewedAt < BELIEVED_MS) return;
+  known.renewedAt = now;
+  await nodesOf(parts, group);
 }
 
 /**
