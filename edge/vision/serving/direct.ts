@@ -36,16 +36,8 @@ const BELIEVED_MS = 1_000;
 const LIKELY_MS = 10_000;
 const BELIEVED_MAX = 1_000;
 
-/** Nodes that were listed. */
-interface KnownNodes {
-  nodes: LineNode[];
-  /** When, and when they were to be listed anew beside a request, epoch milliseconds. */
-  at: number;
-  renewedAt: number;
-}
-
 /** What this isolate heard of the nodes that may be asked, by what is asked of them. */
-const believed = new Map<string, KnownNodes>();
+const believed = new Map<string, { at: number; nodes: LineNode[] }>();
 
 /** An image to predict on. */
 export interface DirectRequest {
@@ -95,8 +87,9 @@ export async function predictDirectly(
   };
   const { imageMsMax } = parts.limits;
   const lines = predictingLines(parts, model);
-  // Beside the look, which waits for it: what is left behind at a request's end may be cut off.
-  const renewing = request.isEarly ? renewNodes(parts, lines).catch(() => {}) : null;
+  // What an early one asks without is listed beside it, and waited for: what is left behind at a
+  // request's end may be cut off.
+  const listing = request.isEarly ? nodesOf(parts, lines).catch(() => {}) : null;
   const answer = await askLine(parts, {
     ...request,
     warmMs: imageMsMax / 2,
@@ -104,7 +97,7 @@ export async function predictDirectly(
     head,
     ...lines,
   });
-  await renewing;
+  await listing;
   if (!answer) return null;
   const { said, servedBy } = answer;
   const { predictions, batch = null, cold = false, ...rest } = answerOf(parts, model, said, mask);
@@ -144,7 +137,7 @@ const predictingLines = (
 
 /** Whether a node that has a model open was there lately. */
 export const isLineLikely = (parts: Parts, model: ModelRow): boolean =>
-  likelyNodes(parts, predictingLines(parts, model)) !== null;
+  likelyNodes(parts, predictingLines(parts, model)).length > 0;
 
 /** Whether a node that predicts with a model has a line, as far as this isolate knows. */
 export const hasLine = async (parts: Parts, model: ModelRow): Promise<boolean> =>
@@ -187,7 +180,7 @@ export interface LineSaying {
  */
 export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying | null> {
   const { signal, isBatch = false, isEarly = false } = call;
-  const nodes = isEarly ? (likelyNodes(parts, call)?.nodes ?? []) : await nodesOf(parts, call);
+  const nodes = isEarly ? likelyNodes(parts, call) : await nodesOf(parts, call);
   if (nodes.length === 0) return null;
   const head = await call.head();
   const body = encodeAsk(head, call.image);
@@ -286,25 +279,16 @@ async function nodesOf(parts: Parts, { topic, list }: LineGroup): Promise<LineNo
   const nodes = await list();
   if (believed.size >= BELIEVED_MAX) believed.clear();
   // That none is there is asked anew each time: one that comes is asked at once.
-  if (nodes.length > 0) believed.set(topic, { at: now, renewedAt: now, nodes });
+  if (nodes.length > 0) believed.set(topic, { at: now, nodes });
   else believed.delete(topic);
   return nodes;
 }
 
-/** Nodes as they were listed lately, if one had what is needed open; else null. */
-function likelyNodes({ clock }: Pick<Parts, "clock">, { topic }: LineGroup): KnownNodes | null {
+/** Nodes as they were listed lately, without asking; none where none had what is needed open. */
+function likelyNodes({ clock }: Pick<Parts, "clock">, { topic }: LineGroup): LineNode[] {
   const known = believed.get(topic);
   const isLikely = known && clock() - known.at < LIKELY_MS && known.nodes.some(({ warm }) => warm);
-  return isLikely ? known : null;
-}
-
-/** Has likely nodes listed anew where they are believed no more; one of many requests does so. */
-async function renewNodes(parts: Parts, group: LineGroup): Promise<void> {
-  const known = likelyNodes(parts, group);
-  const now = parts.clock();
-  if (!known || now - known.renewedAt < BELIEVED_MS) return;
-  known.renewedAt = now;
-  await nodesOf(parts, group);
+  return isLikely ? known.nodes : [];
 }
 
 /**

@@ -9,6 +9,7 @@ import type { Parts } from "../base/parts.ts";
 import { type ModelRow, modelSource } from "../registry/models.ts";
 import { requestsAtNodes } from "./asks.ts";
 import { type DirectAnswer, type DirectRequest, isLineLikely, predictDirectly } from "./direct.ts";
+import { makesMasks } from "./masks.ts";
 import type { Choice } from "./model-choice.ts";
 import type { HeldFile } from "./predictions.ts";
 
@@ -54,7 +55,7 @@ export class EarlyLook {
     this.#choice = choiceName(caller, choice);
     const isOfOneWorkspace = choice.workspace_id !== undefined || caller.memberships.size === 1;
     const model = isOfOneWorkspace ? lastModels.get(this.#choice) : undefined;
-    if (!receiving || !model || (mask !== "none" && model.task !== "segmentation")) return;
+    if (!receiving || !model || !makesMasks(model, mask)) return;
     // Without a node nobody would wait for the image.
     if (!isLineLikely(parts, model) || requestsAtNodes(parts.clock) >= BUSY_REQUESTS) return;
     this.#model = model;

@@ -17,9 +17,13 @@ export const maskQuery = z
       "edge never does",
   });
 
+/** Whether a model makes masks of a form, or none are asked. */
+export const makesMasks = ({ task }: Pick<ModelRow, "task">, form: MaskForm): boolean =>
+  form === "none" || task === "segmentation";
+
 /** Fails with `invalid_request` where masks are asked of a model that makes none. */
-export function requireMasks({ task }: Pick<ModelRow, "task">, form: MaskForm): void {
-  if (form === "none" || task === "segmentation") return;
+export function requireMasks(model: Pick<ModelRow, "task">, form: MaskForm): void {
+  if (makesMasks(model, form)) return;
   const detail = "mask: the model detects, and makes boxes only; name a segmentation model";
   throw new Failure("invalid_request", detail);
 }

@@ -12,7 +12,7 @@ import {
   image,
   refusal,
 } from "../../support/endpoint-world.ts";
-import { lineNode, openLineEnd } from "../../support/line-end.ts";
+import { type LineEnd, lineNode, openLineEnd } from "../../support/line-end.ts";
 import { CAPABILITIES } from "../../support/nodes.ts";
 import { type Api, colleague } from "../../support/scripted-node.ts";
 import { beginTransaction, type Transaction } from "../../support/transactions.ts";
@@ -51,6 +51,18 @@ const answer = (head: LineHeadOf<"predict">) => ({
   body: { ...FOUND, predictions: own[nameOf(head)] },
 });
 
+/** A node's end of its line, which the test holds, after it answered a first request. */
+async function answeredOnce(): Promise<LineEnd> {
+  const capabilities = { ...CAPABILITIES, kinds: ["predict"] };
+  const node = await lineNode(w.world, w.admin, { capabilities });
+  const loaded = [w.one.model_id, w.two.model_id];
+  const end = await openLineEnd(w.world, node, { loaded });
+  const first = predict();
+  end.answer(await end.request(1), FOUND);
+  expect((await first).status).toBe(200);
+  return end;
+}
+
 /** While nobody's statement about models gets on; what is changed then holds from its end on. */
 async function whileLocked(
   changes: readonly string[],
@@ -87,13 +99,7 @@ it("are with a node while the database is asked, whose word the answer waits for
 });
 
 it("count for nothing where another model is active by now, and end", async () => {
-  const capabilities = { ...CAPABILITIES, kinds: ["predict"] };
-  const introduced = await lineNode(w.world, w.admin, { capabilities });
-  const loaded = [w.one.model_id, w.two.model_id];
-  const end = await openLineEnd(w.world, introduced, { loaded });
-  const first = predict();
-  end.answer(await end.request(1), FOUND);
-  expect((await first).status).toBe(200);
+  const end = await answeredOnce();
   let moved: Promise<Response> | undefined;
   let early = 0;
   await whileLocked(moves(w.two.model_id), async () => {
@@ -148,12 +154,7 @@ it("go to no node of a workspace that the request may not be for", async () => {
 });
 
 it("end like all others where the node falls over, and nothing is tried or stored again", async () => {
-  const capabilities = { ...CAPABILITIES, kinds: ["predict"] };
-  const introduced = await lineNode(w.world, w.admin, { capabilities });
-  const end = await openLineEnd(w.world, introduced, { loaded: [w.one.model_id] });
-  const first = predict();
-  end.answer(await end.request(1), FOUND);
-  expect((await first).status).toBe(200);
+  const end = await answeredOnce();
   const lost = predict();
   await end.request(2);
   end.socket.terminate();
@@ -162,7 +163,7 @@ it("end like all others where the node falls over, and nothing is tried or store
   expect(tasks.rows).toEqual([]);
 });
 
-it("give a node that came its part, though no look waits for the list of nodes", async () => {
+it("give a node that came its part, though they go by an older list of nodes", async () => {
   const first = await w.opened({ answer });
   expect(await answerOf(predict())).toEqual([200, own.one]);
   const second = await w.opened({ answer });
