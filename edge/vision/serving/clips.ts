@@ -5,7 +5,7 @@ import { isSilent } from "../../http/database.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import type { NewTask } from "../tasks/queue.ts";
-import { resultOf, submit, waitFor } from "../tasks/wait.ts";
+import { answerOf, resultOf, submit, waitFor } from "../tasks/wait.ts";
 import { asRefusal, type StoredFile } from "./predictions.ts";
 
 /** Enqueues the task of a stored clip; returns its id. A clip without a task is deleted. */
@@ -30,6 +30,8 @@ interface AwaitedClip<Found> {
   waitSeconds: number;
   /** Reads the prediction's record. */
   find(): Promise<Found>;
+  /** Whether what follows from the end of its task was done, too; omitted where nothing does. */
+  isSettled?: () => Promise<boolean>;
   /** What a failed task becomes; default as predictions refuse. */
   refusal?: (thrown: unknown) => unknown;
 }
@@ -42,16 +44,21 @@ interface AwaitedClip<Found> {
 export async function answerClip<Found extends { status: string }>(
   context: Context,
   route: string,
-  { predictionId, waitSeconds, find, refusal = asRefusal }: AwaitedClip<Found>,
+  { predictionId, waitSeconds, find, isSettled, refusal = asRefusal }: AwaitedClip<Found>,
 ) {
   const parts = context.get("service") as Parts;
-  const ended = await waitFor(parts, predictionId, parts.clock() + waitSeconds * 1_000);
+  const until = parts.clock() + waitSeconds * 1_000;
+  const ended = await waitFor(parts, predictionId, until);
   if (ended && ended.state !== "finished") {
     try {
       resultOf(ended);
     } catch (thrown) {
       throw refusal(thrown);
     }
+  }
+  if (ended && isSettled) {
+    const settled = async () => (await isSettled()) || null;
+    await answerOf(settled, { clock: parts.clock, until });
   }
   const found = await find();
   if (found.status !== "queued" && found.status !== "running") return context.json(found, 200);

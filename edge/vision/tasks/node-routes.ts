@@ -249,9 +249,16 @@ function addFinish(app: App<Parts>, handlers: HandlersByKind) {
       result && (await check(service, handlers, report, { result, partial: canceled }));
     const problem = checked?.problem ?? null;
     if (problem !== null) service.log.warning("result_refused", { ...report, problem });
-    const taken = problem === null ? outcome : refused(problem);
+    // Of what a node says no more is stored than its kind has.
+    const said = checked?.held ? ({ ...outcome, result: checked.held } as Outcome) : outcome;
+    const taken = problem === null ? said : refused(problem);
     const { task, repeated } = await finish(service.database, report, taken);
-    if (!repeated) await deliverEnded(service, handlers, [task]);
+    if (!repeated) {
+      const delivered = deliverEnded(service, handlers, [task]);
+      // Also for a node that waits no longer: its next report is a repeated one.
+      context.executionCtx.waitUntil(delivered.catch(() => {}));
+      await delivered;
+    }
     const reply = { status: task.state, repeated };
     return context.json(problem === null ? reply : { ...reply, problem }, 200);
   });

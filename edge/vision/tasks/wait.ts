@@ -59,14 +59,22 @@ export async function runNow<Kind extends TaskKind>(
 }
 
 /** Waits until a task ended, or until an instant; null then. */
-export async function waitFor(
+export function waitFor(
   { database, clock }: WaitParts,
   taskId: string,
   until: number,
 ): Promise<Task | null> {
+  return answerOf(() => taskOutcome(database, taskId), { clock, until });
+}
+
+/** Asks ever more seldom until there is an answer, or until an instant; null then. */
+export async function answerOf<Answer>(
+  ask: () => Promise<Answer | null>,
+  { clock, until }: Pick<Parts, "clock"> & { until: number },
+): Promise<Answer | null> {
   for (let pause = POLL_MS; ; pause = Math.min(pause * 1.5, POLL_MS_MAX)) {
-    const ended = await taskOutcome(database, taskId);
-    if (ended || clock() >= until) return ended;
+    const answer = await ask();
+    if (answer !== null || clock() >= until) return answer;
     await new Promise<void>((done) => setTimeout(done, pause));
   }
 }

@@ -17,7 +17,7 @@ import { effectOf } from "./asked-runs.ts";
 import type { EffectReport } from "./run-bodies.ts";
 import { perform } from "./runs.ts";
 import { countUse } from "./usage.ts";
-import { keepOutcomes, outcomesOf } from "./video-runs.ts";
+import { isCanceled, keepOutcomes, outcomesOf } from "./video-runs.ts";
 
 type Payload = TaskPayload<"workflow" | "workflow_video">;
 
@@ -89,6 +89,8 @@ export async function videoRunEnded(parts: Parts, task: Task): Promise<void> {
   const result = task.result as TaskResult<"workflow_video"> | null;
   // Its sender ended a canceled run: it is neither performed nor a failure of its workflow.
   if (!origin || task.state === "cancelled" || outcomesOf(task)) return;
+  // Its node may have been done with the frames before it heard of that.
+  if (task.state === "finished" && (await isCanceled(parts, task.taskId))) return;
   const isWell = task.state === "finished" && result !== null && result.failure === null;
   const { actor_id: actorId, dry_run: dryRun, deployed } = origin;
   let outcomes: EffectReport[] = [];

@@ -24,7 +24,7 @@ import { storeImages } from "./run-inputs.ts";
 import { askedAdHoc, askedOfDeployed, deployedFor, inputsIn } from "./run-requests.ts";
 import { runErrors } from "./run-routes.ts";
 import type { ServedRun } from "./runs.ts";
-import { cancelVideoRun, clipTask, findVideoRun, imageInput } from "./video-runs.ts";
+import { cancelVideoRun, clipTask, findVideoRun, imageInput, isSettled } from "./video-runs.ts";
 
 const tags = ["Workflows"];
 const FIELDS_BYTES_MAX = 12 * 1024 * 1024;
@@ -207,6 +207,7 @@ function answered(context: Context, id: string, waitSeconds: number) {
     predictionId: id,
     waitSeconds,
     find: () => findVideoRun(parts, workspaces, id),
+    isSettled: () => isSettled(parts, id),
   });
 }
 
@@ -218,8 +219,9 @@ function addOne(app: App<Parts>) {
     tags,
     summary: "How a run on a video stands, and its result",
     description:
-      "Of runs on videos; those on images are answered at once. Where a step failed, the run is " +
-      "`failed` with the frames before. Kept for a day.",
+      "Of runs on videos; those on images are answered at once. It is `running` until what it asks " +
+      "for outside was done, too. Where a step failed, the run is `failed` with the frames before. " +
+      "Kept for a day.",
     security: bearer,
     request: { params: runId },
     responses: { 200: json("the run", VideoRun), ...readErrors },
@@ -240,7 +242,8 @@ function addCancel(app: App<Parts>) {
     summary: "Cancel a run on a video",
     description:
       "Needs the role annotator. A node stops within a few seconds; the frames that it did stay. " +
-      "Nothing is done outside for a canceled run. One that ended stays as it is.",
+      "Nothing is done outside for a canceled run. One whose frames were all done before stays as " +
+      "it is, and so does what it asks for outside.",
     security: bearer,
     request: { params: runId },
     responses: {

@@ -107,10 +107,12 @@ interface DoneResult extends TaskResult<"workflow_video"> {
 interface RunRow extends Record<string, unknown> {
   taskId: string;
   state: Task["state"];
-  payload: TaskPayload<"workflow_video">;
+  /** Somebody asked for its end before it came to it. */
+  canceled: boolean;
+  origin: TaskPayload<"workflow_video">["origin"];
   progress: Task["progress"];
   failure: string | null;
-  result: DoneResult | null;
+  result: Omit<DoneResult, "effects"> | null;
   createdAt: string;
 }
 
@@ -120,10 +122,9 @@ const notThere = () =>
 const OWN = (workspaces: readonly string[], runId: string): SQL => sql`
   id = ${runId}::uuid AND kind = 'workflow_video' AND workspace_id IN ${idList(workspaces)}`;
 
-const WIRE_STATES: Readonly<Record<Task["state"], VideoRun["status"]>> = {
+const WIRE_STATES: Readonly<Record<Exclude<Task["state"], "finished">, VideoRun["status"]>> = {
   queued: "queued",
   running: "running",
-  finished: "completed",
   failed: "failed",
   cancelled: "canceled",
   revoked: "failed",
@@ -136,20 +137,26 @@ export async function findVideoRun(
   runId: string,
 ): Promise<VideoRun> {
   const { rows } = await database.execute<RunRow>(sql`
-    SELECT id::text AS "taskId", state, payload, progress, errors->-1->>'detail' AS failure, result,
-        ${wireTime(sql`created_at`)} AS "createdAt"
+    SELECT id::text AS "taskId", state, cancel_requested_at IS NOT NULL AS canceled,
+        payload->'origin' AS origin, progress, errors->-1->>'detail' AS failure,
+        result - 'effects' AS result, ${wireTime(sql`created_at`)} AS "createdAt"
       FROM task WHERE ${OWN(workspaces, runId)}`);
   const [row] = rows;
   if (row && (row.state !== "finished" || row.result)) return videoRun(row);
   throw notThere();
 }
 
-function videoRun({ taskId, state, payload, progress, failure, ...row }: RunRow): VideoRun {
-  const result = state === "finished" || state === "cancelled" ? row.result : null;
+/** Of one that is under way nothing is told but how far it is: it ends once all is done outside. */
+function videoRun({ taskId, state, origin, progress, failure, result, ...row }: RunRow): VideoRun {
   const problem = result?.failure ?? null;
-  const status = problem ? "failed" : WIRE_STATES[state];
+  const outcomes = result?.outcomes ?? null;
+  const isPerformed = outcomes !== null || !origin;
+  const wellEnded = row.canceled ? "canceled" : isPerformed ? "completed" : "running";
+  const status = problem ? "failed" : state === "finished" ? wellEnded : WIRE_STATES[state];
+  const isOver = status !== "queued" && status !== "running";
+  const ended = isOver && (state === "finished" || state === "cancelled") ? result : null;
   const words = problem?.detail ?? failure ?? `the run was ${state}`;
-  const deployed = payload.origin?.deployed ?? null;
+  const deployed = origin?.deployed ?? null;
   return {
     run_id: taskId,
     slug: deployed?.slug ?? null,
@@ -157,16 +164,16 @@ function videoRun({ taskId, state, payload, progress, failure, ...row }: RunRow)
     status,
     failure: status === "failed" ? words : null,
     problem,
-    frames_done: result?.frames.length ?? progress?.done ?? null,
-    frames_total: result?.frames.length ?? progress?.total ?? null,
-    width: result?.width ?? null,
-    height: result?.height ?? null,
-    frames: result?.frames ?? null,
-    steps: result?.steps ?? [],
-    effects: result?.outcomes ?? null,
-    left_out: result?.left_out ?? null,
-    warnings: result?.warnings ?? [],
-    seconds: result?.seconds ?? null,
+    frames_done: result?.frames?.length ?? progress?.done ?? null,
+    frames_total: result?.frames?.length ?? progress?.total ?? null,
+    width: ended?.width ?? null,
+    height: ended?.height ?? null,
+    frames: ended?.frames ?? null,
+    steps: ended?.steps ?? [],
+    effects: isOver ? (outcomes ?? []) : null,
+    left_out: ended?.left_out ?? null,
+    warnings: ended?.warnings ?? [],
+    seconds: ended?.seconds ?? null,
     created_at: row.createdAt,
   };
 }
@@ -206,6 +213,28 @@ export async function keepOutcomes(
      WHERE id = ${taskId}::uuid AND (result IS NOT NULL OR state <> 'finished')
        AND result->'outcomes' IS NULL
     RETURNING id`);
+  return rows.length > 0;
+}
+
+/** Whether the end of a run was asked for before it came. */
+export async function isCanceled(
+  { database }: Pick<Parts, "database">,
+  taskId: string,
+): Promise<boolean> {
+  const { rows } = await database.execute(sql`
+    SELECT FROM task WHERE id = ${taskId}::uuid AND cancel_requested_at IS NOT NULL`);
+  return rows.length > 0;
+}
+
+/** Whether nothing follows any more from the end of a run's task; asks for no large value. */
+export async function isSettled(
+  { database }: Pick<Parts, "database">,
+  taskId: string,
+): Promise<boolean> {
+  const { rows } = await database.execute(sql`
+    SELECT FROM task WHERE id = ${taskId}::uuid AND (state <> 'finished' OR result IS NULL
+       OR cancel_requested_at IS NOT NULL OR result->'outcomes' IS NOT NULL
+       OR coalesce(payload->'origin', 'null') = 'null')`);
   return rows.length > 0;
 }
 

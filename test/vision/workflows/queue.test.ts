@@ -12,6 +12,7 @@ import type { WorkflowDefinition } from "../../../shared/workflow/definition.ts"
 import type { WorkflowDelivery } from "../../../shared/workflows.ts";
 import { form, jpeg, mp4, png } from "../../support/media.ts";
 import { type Script, type ScriptedNode, scriptedNode } from "../../support/scripted-node.ts";
+import { beginTransaction } from "../../support/transactions.ts";
 import { createWorkflowWorld, type WorkflowWorld } from "../../support/workflow-world.ts";
 
 let w: WorkflowWorld;
@@ -188,7 +189,6 @@ describe("a run on a clip", () => {
         // A late duplicate, as of a node whose answer was lost.
         await node.finish(task, { outcome: "finished", result: { ...done } });
         expect(ended).toMatchObject({ status: "completed", frames_done: 2, failure: null });
-        await expect.poll(async () => (await read(run_id)).effects).not.toBeNull();
         return read(run_id);
       },
     );
@@ -203,12 +203,60 @@ describe("a run on a clip", () => {
     expect((await videos()).length).toBe(before + 2);
   });
 
+  it("runs on until all was done outside, also for who waits for its end", async () => {
+    const { visionDatabase } = w.world;
+    const done = result({ effects: effects(0) });
+    const held = await beginTransaction(visionDatabase);
+    await held.query("LOCK TABLE workflow_delivery IN SHARE MODE");
+    const script = { workflow_video: () => ({ ...done }) };
+    const [standing, ended] = await working(script, async () => {
+      const ending = start();
+      let underWay: VideoRun;
+      try {
+        // A message cannot be written down yet.
+        await held.awaited();
+        const { rows } = await visionDatabase.execute<{ id: string }>(sql`
+          SELECT id::text FROM task WHERE kind = 'workflow_video' AND state = 'finished'
+           ORDER BY created_at DESC LIMIT 1`);
+        underWay = await read(rows[0]?.id ?? "");
+      } finally {
+        await held.commit();
+      }
+      return [underWay, await ending] as const;
+    });
+    const { run_id } = ended;
+    const open = { frames: null, effects: null, seconds: null };
+    expect(standing).toMatchObject({ run_id, status: "running", frames_done: 2, ...open });
+    expect(ended).toMatchObject({ status: "completed", frames_done: 2 });
+    expect(ended.effects?.map(({ status }) => status)).toEqual(["queued", "stored"]);
+  });
+
+  it("does nothing outside that was canceled, though its node did all frames meanwhile", async () => {
+    const before = (await videos()).length;
+    const node = await scriptedNode(w.world, w.admin);
+    const { run_id } = await start("wait_seconds=0");
+    const task = (await node.claim(["workflow_video"])) as ClaimedTask;
+    expect(await w.engineer.ok("DELETE", `/workflows/runs/${run_id}`)).toMatchObject({
+      status: "running",
+    });
+    const done = result({ effects: effects(0) });
+    await node.finish(task, { outcome: "finished", result: { ...done } });
+    const ended = { status: "canceled", frames_done: 2, effects: [] };
+    expect(await read(run_id)).toMatchObject(ended);
+    expect([await deliveries(run_id), (await videos()).length]).toEqual([[], before]);
+  });
+
+  it("does what it asks for, whatever its node says has become of that", async () => {
+    const done = { ...result({ effects: effects(0) }), outcomes: null };
+    const ended = await working({ workflow_video: () => done }, () => start());
+    expect(ended.effects?.map(({ status }) => status)).toEqual(["queued", "stored"]);
+  });
+
   it("only tells it of a dry run, and does nothing of one that failed at a frame", async () => {
     const before = (await videos()).length;
     const script = { workflow_video: () => ({ ...result({ effects: effects(0) }) }) };
     const dry = await working(script, () => start("wait_seconds=20&dry_run=true"));
-    const told = async () => (await read(dry.run_id)).effects?.map(({ status }) => status);
-    await expect.poll(told).toEqual(["dry_run", "dry_run"]);
+    expect(dry.effects?.map(({ status }) => status)).toEqual(["dry_run", "dry_run"]);
     const failure = {
       code: "step_failed" as const,
       step: "look",
