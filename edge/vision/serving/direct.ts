@@ -189,13 +189,17 @@ export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying 
   const statuses: number[] = [];
   const chosen = choose(nodes, asksByNode(head.kind, parts.clock)).slice(
     0,
-    isBatch || isEarly ? NODES_MAX : ASKED_MAX,
+    isBatch ? NODES_MAX : ASKED_MAX,
   );
   for (const node of chosen) {
     const left = began + (node.warm ? call.warmMs : call.coldMs) - parts.clock();
     if (left <= 0 || statuses.filter(hadImage).length === NODES_MAX) break;
+    // Once a node that had the image is lost, an early one is owed another like all.
+    const isTentative = isEarly && !statuses.some(hadImage);
+    if (isTentative && (!node.warm || statuses.length === NODES_MAX)) break;
     const asked = parts.clock();
-    const asking = { kind: head.kind, body, ms: left, signal, isBatch, isEarly };
+    const isYielding = isBatch || isTentative;
+    const asking = { kind: head.kind, body, ms: left, signal, isBatch, isYielding };
     const answer = await ask(parts, node, asking);
     const took = parts.clock() - asked;
     // A node that gives a place back as the time is over was no less silent.
@@ -325,17 +329,18 @@ interface LineRequest {
   ms: number;
   signal: AbortSignal;
   isBatch: boolean;
-  isEarly: boolean;
+  /** Takes no place that others may soon need. */
+  isYielding: boolean;
 }
 
 async function ask(
   parts: Pick<Parts, "lines" | "log" | "clock">,
   { nodeId }: LineNode,
-  { kind, body, ms, signal, isBatch, isEarly }: LineRequest,
+  { kind, body, ms, signal, isBatch, isYielding }: LineRequest,
 ): Promise<LineReply> {
   const close = openAsk({ nodeId, kind, ms, signal, isBatch }, parts.clock);
   try {
-    const lane = isBatch || isEarly ? "&lane=batch" : "";
+    const lane = isYielding ? "&lane=batch" : "";
     const address = `https://line/?kind=${kind}&ms=${Math.ceil(ms)}&bytes=${body.length}${lane}`;
     const init = { method: "POST", body, signal };
     const response = await lineOf(parts, nodeId).fetch(new Request(address, init));

@@ -51,12 +51,17 @@ const answer = (head: LineHeadOf<"predict">) => ({
   body: { ...FOUND, predictions: own[nameOf(head)] },
 });
 
-/** A node's end of its line, which the test holds, after it answered a first request. */
-async function answeredOnce(): Promise<LineEnd> {
+/** A node's end of its line, which the test holds; it has both models open. */
+async function heldNode(capacity = 8): Promise<LineEnd> {
   const capabilities = { ...CAPABILITIES, kinds: ["predict"] };
   const node = await lineNode(w.world, w.admin, { capabilities });
   const loaded = [w.one.model_id, w.two.model_id];
-  const end = await openLineEnd(w.world, node, { loaded });
+  return openLineEnd(w.world, node, { capacity, loaded });
+}
+
+/** A node's end, after it answered a first request. */
+async function answeredOnce(capacity = 8): Promise<LineEnd> {
+  const end = await heldNode(capacity);
   const first = predict();
   end.answer(await end.request(1), FOUND);
   expect((await first).status).toBe(200);
@@ -161,6 +166,41 @@ it("end like all others where the node falls over, and nothing is tried or store
   expect(await refusal(await lost)).toEqual([503, "no_node"]);
   const tasks = await w.world.visionDatabase.execute<{ id: string }>(sql`SELECT id FROM task`);
   expect(tasks.rows).toEqual([]);
+});
+
+it("open no model at another node, which who has it open would answer without", async () => {
+  const cold = await w.opened({ answer, loaded: [] });
+  const warm = await answeredOnce(2);
+  const first = predict();
+  const held = await warm.request(2);
+  // Half of its places are taken: there is one for whoever is not early.
+  const second = predict();
+  warm.answer(await warm.request(3), FOUND);
+  expect((await second).status).toBe(200);
+  warm.answer(held, FOUND);
+  expect((await first).status).toBe(200);
+  expect(cold.asked).toEqual([]);
+  warm.socket.terminate();
+});
+
+it("are with another node once theirs fell over, as all others are", async () => {
+  const busy = await answeredOnce(2);
+  const held = predict();
+  const underWay = await busy.request(2);
+  const falling = await heldNode();
+  // Longer than it is believed which nodes are there; then both are known.
+  await new Promise((done) => setTimeout(done, 1_100));
+  const seen = predict();
+  falling.answer(await falling.request(1), FOUND);
+  expect((await seen).status).toBe(200);
+  const lost = predict();
+  await falling.request(2);
+  falling.socket.terminate();
+  busy.answer(await busy.request(3), FOUND);
+  expect((await lost).status).toBe(200);
+  busy.answer(underWay, FOUND);
+  expect((await held).status).toBe(200);
+  busy.socket.terminate();
 });
 
 it("give a node that came its part, though they go by an older list of nodes", async () => {
