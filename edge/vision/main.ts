@@ -25,7 +25,7 @@ import { makeEdgeFiles } from "./endpoints/edge-files.ts";
 import { addEndpointRoutes } from "./endpoints/endpoint-routes.ts";
 import { addEndpointKeyRoutes } from "./endpoints/key-routes.ts";
 import { countDefault } from "./endpoints/predict.ts";
-import { addEndpointServing } from "./endpoints/serve-routes.ts";
+import { addEndpointServing, lastAnswer } from "./endpoints/serve-routes.ts";
 import examples from "./examples.json" with { type: "json" };
 import { addModelComparisonRoutes } from "./experiments/comparison-routes.ts";
 import { tendComparisons } from "./experiments/comparison-sessions.ts";
@@ -260,7 +260,7 @@ addModelRoutes(app, {
 addModelExportRoutes(app);
 addPredictionRoutes(app, countDefault);
 addSamRoutes(app);
-addServeRoutes(app);
+addServeRoutes(app, lastAnswer);
 addEndpointRoutes(app);
 addEndpointKeyRoutes(app);
 addEndpointServing(app);

@@ -6,7 +6,7 @@ import { Failure } from "../../../shared/errors.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { allow, authenticate, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
-import { type EndpointRow, findEndpoint } from "./endpoints.ts";
+import { findEndpoint, type ServedEndpoint } from "./endpoints.ts";
 import { endpointOfKey, KEY_PREFIX, type OpenedEndpoint } from "./keys.ts";
 
 /** A context of the service's routes, as far as access is decided by it. */
@@ -51,7 +51,7 @@ export async function endpointFor(
   context: Access,
   { slug, workspace_id, orFormer = false }: EndpointName & { orFormer?: boolean },
   role: Role,
-): Promise<EndpointRow> {
+): Promise<ServedEndpoint> {
   const caller = callerOf(context);
   const workspaces = lookedIn(caller, workspace_id);
   const row = await findEndpoint(context.var.service.database, workspaces, { slug, orFormer });

@@ -62,6 +62,8 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
   readonly #ended = new Map<string, number>();
   readonly #buckets: KeyBuckets;
   readonly #references = new Map<string, number[]>();
+  /** When each model last answered, of what this object saw itself. */
+  readonly #answeredAt = new Map<string, number>();
   /** Models whose references grew since the last flush. */
   readonly #grown = new Set<string>();
   readonly #trials: TrialStore;
@@ -111,6 +113,7 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
     if (trial && modelId !== null) this.#trials.add(trialName(modelId), trial);
     const isReference =
       !isValidated && end.scores !== null && modelId !== null && this.#refers(modelId, end.scores);
+    if (modelId !== null && end.code === null) this.#answeredAt.set(modelId, at);
     const { rollup } = this.#freshOf(at, modelId ?? NO_MODEL);
     addRequest(rollup, isReference ? { ...end, scores: null } : end);
     await this.#counted();
@@ -125,16 +128,25 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
 
   async read(now: number): Promise<MeterReading> {
     this.#forgetLost();
-    const windows = Object.entries(WINDOW_PARTS).map(([name, { ms, grain }]) => [
-      name,
-      this.#window(grain, startOf(now - ms, grain)),
-    ]);
     return {
       inFlight: this.#running.size,
       unwritten: this.#unwritten,
-      windows: Object.fromEntries(windows) as MeterReading["windows"],
+      windows: this.#windows(now),
       references: Object.fromEntries(this.#references),
     };
+  }
+
+  async lastAnswer(modelId: string): Promise<number | null> {
+    const at = this.#answeredAt.get(modelId);
+    if (at !== undefined) return at;
+    const select =
+      "SELECT start, counts FROM rollup WHERE grain = ? AND model = ? ORDER BY start DESC";
+    for (const grain of Object.keys(GRAINS) as Grain[]) {
+      for (const row of this.#sql.exec(select, grain, modelId)) {
+        if ((JSON.parse(String(row.counts)) as Rollup).answered > 0) return Number(row.start);
+      }
+    }
+    return null;
   }
 
   async trials(names: readonly string[]): Promise<Record<string, Trial>> {
@@ -247,19 +259,30 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
     this.#sql.exec(insert, grain, start, modelId, JSON.stringify(sum));
   }
 
-  #window(grain: Grain, since: number): MeterWindow {
-    const models: Record<string, Rollup> = {};
-    const add = (modelId: string, rollup: Rollup) => {
+  /** All windows, for which no row is read twice. */
+  #windows(now: number): Record<WindowName, MeterWindow> {
+    const windows = Object.entries(WINDOW_PARTS).map(([name, { ms, grain }]) => {
+      const models: MeterWindow["models"] = {};
+      return { name, grain, since: startOf(now - ms, grain), models };
+    });
+    const add = ({ models }: MeterWindow, modelId: string, rollup: Rollup) => {
       models[modelId] ??= emptyRollup();
       merge(models[modelId], rollup);
     };
-    const select = "SELECT model, counts FROM rollup WHERE grain = ? AND start >= ?";
-    for (const row of this.#sql.exec(select, grain, since)) {
-      add(String(row.model), JSON.parse(String(row.counts)) as Rollup);
+    const select = "SELECT start, model, counts FROM rollup WHERE grain = ? AND start >= ?";
+    for (const grain of Object.keys(GRAINS) as Grain[]) {
+      const own = windows.filter((window) => window.grain === grain);
+      const first = Math.min(...own.map(({ since }) => since));
+      for (const { start, model, counts } of this.#sql.exec(select, grain, first)) {
+        const rollup = JSON.parse(String(counts)) as Rollup;
+        for (const window of own)
+          if (Number(start) >= window.since) add(window, String(model), rollup);
+      }
     }
     for (const { minute, modelId, rollup } of this.#fresh.values()) {
-      if (minute >= since) add(modelId, rollup);
+      for (const window of windows) if (minute >= window.since) add(window, modelId, rollup);
     }
-    return { since, models };
+    const told = windows.map(({ name, since, models }) => [name, { since, models }]);
+    return Object.fromEntries(told) as Record<WindowName, MeterWindow>;
   }
 }

@@ -9,7 +9,7 @@ import { batch, type Database, wireTime } from "../../http/database.ts";
 import type { Page } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList, jsonb } from "../base/sql.ts";
-import { effectiveMoves, lockRegistry } from "../registry/models.ts";
+import { effectiveMoves, lockRegistry, type ModelRow, modelList } from "../registry/models.ts";
 
 /** Endpoints of a workspace. */
 const ENDPOINTS_MAX = 100;
@@ -33,6 +33,19 @@ export const ENDPOINT = sql`e.id::text AS "endpointId", e.workspace_id::text AS 
   e.settings, e.revision, ${wireTime(sql`e.created_at`)} AS "createdAt",
   ${wireTime(sql`e.updated_at`)} AS "updatedAt", e.deleted_at IS NOT NULL AS deleted`;
 
+/** An endpoint, and the models that its settings and its shadow come to at that moment. */
+export interface ServedEndpoint extends EndpointRow {
+  models: ModelRow[];
+}
+
+/** The columns of an endpoint `e` and its models, which are found by their keys. */
+export const SERVED_ENDPOINT = sql`${ENDPOINT}, ${modelList(sql`
+  jsonb_array_elements(e.settings->'models' || coalesce(e.settings->'shadow', 'null')) target
+  JOIN model m ON m.workspace_id = e.workspace_id AND m.id = CASE target->>'alias'
+    WHEN 'active' THEN (SELECT id FROM model WHERE workspace_id = e.workspace_id AND active)
+    ELSE coalesce((target->>'model_id')::uuid, (SELECT model_id FROM model_alias
+      WHERE workspace_id = e.workspace_id AND alias = target->>'alias')) END`)} AS models`;
+
 /** What is said of an endpoint that is none of the caller's, or none any more. */
 export const notThere = () => new Failure("not_found", "no such endpoint in your workspaces");
 
@@ -40,9 +53,9 @@ export const notThere = () => new Failure("not_found", "no such endpoint in your
 export async function listEndpoints(
   database: Database,
   workspaces: readonly string[],
-): Promise<EndpointRow[]> {
-  const { rows } = await database.execute<EndpointRow>(sql`
-    SELECT ${ENDPOINT} FROM endpoint e
+): Promise<ServedEndpoint[]> {
+  const { rows } = await database.execute<ServedEndpoint>(sql`
+    SELECT ${SERVED_ENDPOINT} FROM endpoint e
      WHERE e.workspace_id IN ${idList(workspaces)} AND e.deleted_at IS NULL ORDER BY e.slug, e.id`);
   return rows;
 }
@@ -55,9 +68,9 @@ export async function findEndpoint(
   database: Database,
   workspaces: readonly string[],
   { slug, orFormer = false }: { slug: string; orFormer?: boolean },
-): Promise<EndpointRow> {
-  const { rows } = await database.execute<EndpointRow>(sql`
-    SELECT DISTINCT ON (e.workspace_id) ${ENDPOINT} FROM endpoint e
+): Promise<ServedEndpoint> {
+  const { rows } = await database.execute<ServedEndpoint>(sql`
+    SELECT DISTINCT ON (e.workspace_id) ${SERVED_ENDPOINT} FROM endpoint e
      WHERE e.workspace_id IN ${idList(workspaces)} AND e.slug = ${slug}
        AND (e.deleted_at IS NULL OR ${orFormer}::boolean)
      ORDER BY e.workspace_id, (e.deleted_at IS NULL) DESC, e.deleted_at DESC`);

@@ -8,7 +8,7 @@ import { type Database, wireTime } from "../../http/database.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
 import type { Parts } from "../base/parts.ts";
-import { ENDPOINT, type EndpointRow, notThere } from "./endpoints.ts";
+import { type EndpointRow, notThere, SERVED_ENDPOINT, type ServedEndpoint } from "./endpoints.ts";
 import type { KeyGate } from "./meter.ts";
 import type { RateLimit } from "./token-bucket.ts";
 
@@ -109,7 +109,7 @@ export async function revokeKey(
 
 /** An endpoint that a key opened. */
 export interface OpenedEndpoint {
-  row: EndpointRow;
+  row: ServedEndpoint;
   /** What the key has to pass; null without a limit. */
   gate: KeyGate | null;
 }
@@ -120,9 +120,9 @@ export async function endpointOfKey(
   { slug, key }: { slug: string; key: string },
 ): Promise<OpenedEndpoint | null> {
   const { rows } = await database.execute<
-    EndpointRow & { keyId: string; requestsPerMinute: number | null; burst: number | null }
+    ServedEndpoint & { keyId: string; requestsPerMinute: number | null; burst: number | null }
   >(sql`
-    SELECT ${ENDPOINT}, k.id::text AS "keyId", k.requests_per_minute AS "requestsPerMinute", k.burst
+    SELECT ${SERVED_ENDPOINT}, k.id::text AS "keyId", k.requests_per_minute AS "requestsPerMinute", k.burst
       FROM endpoint_key k JOIN endpoint e ON e.id = k.endpoint_id
      WHERE k.hash = decode(${await sha256(key)}, 'hex') AND k.revoked_at IS NULL
        AND e.slug = ${slug} AND e.deleted_at IS NULL`);
@@ -131,6 +131,6 @@ export async function endpointOfKey(
   const { keyId, requestsPerMinute, burst, ...row } = found;
   const isLimited = requestsPerMinute !== null && burst !== null;
   // The row's own type lost its members to the index signature.
-  const own = row as unknown as EndpointRow;
+  const own = row as unknown as ServedEndpoint;
   return { row: own, gate: isLimited ? { keyId, limit: { requestsPerMinute, burst } } : null };
 }

@@ -32,7 +32,7 @@ import {
   tell,
 } from "./meter.ts";
 import { classCounts, DRIFT_CONFIDENCE_MIN, driftBins, type RequestEnd } from "./rollups.ts";
-import { modelsOf, type ServedModels, sized, targetName } from "./settings.ts";
+import { ServedModels, sized, targetName } from "./settings.ts";
 import { mirror } from "./shadow.ts";
 import { choose } from "./split.ts";
 import { answeredSample, FAILED_SAMPLE, leftSample, type TrialSample } from "./trials.ts";
@@ -80,7 +80,7 @@ export async function predictAt(
   try {
     await begin(parts, meter, { id, gate, defer });
     const { workspaceId, settings } = row;
-    const models = await modelsOf(parts.database, [row]);
+    const models = new ServedModels(row.models);
     model = chosenModel(models, { row, stickyKey });
     requireMasks(model, mask);
     const { modelId } = model;
@@ -101,7 +101,8 @@ export async function predictAt(
       found.filter((one) => isTold(one, settings));
     const predictions = told(answer.predictions);
     const isEdges = answer.servedBy === EDGE;
-    const live = { told: predictions, ms: answer.ms, cold: answer.cold };
+    const masked = mask !== "none";
+    const live = { told: predictions, ms: answer.ms, cold: answer.cold, masked };
     const seen = confidenceMin <= DRIFT_CONFIDENCE_MIN ? answer.predictions : null;
     const end = answeredEnd({ ...answer, predictions }, { seen });
     // Whoever asked has an answer, and none of the model's.

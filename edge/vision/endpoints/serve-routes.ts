@@ -5,6 +5,7 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { EndpointStatus, MetricsSummary, WINDOWS } from "../../../shared/endpoints.ts";
 import { Failure } from "../../../shared/errors.ts";
 import { MaskedPrediction } from "../../../shared/predict-task.ts";
+import { DAY } from "../../../shared/time.ts";
 import { type App, errorResponses, json, text, WITHOUT_NUL } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
 import { type Caller, callerOf, guard, workspaceFor, workspacesOf } from "../auth/scope.ts";
@@ -14,6 +15,7 @@ import { listModels, namedModel } from "../registry/models.ts";
 import { edgeProblem } from "../serving/edge.ts";
 import { fileBody, predictErrors } from "../serving/image-requests.ts";
 import { maskQuery } from "../serving/masks.ts";
+import type { LastAnswer } from "../serving/status.ts";
 import { servingNodes } from "../tasks/nodes.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
 import { authenticateKey, openedFor } from "./access.ts";
@@ -22,7 +24,7 @@ import { listEndpoints } from "./endpoints.ts";
 import { summaryOf, windowRecord } from "./figures.ts";
 import { defaultMeter, endpointMeter, type MeterReading, type MeterRpc } from "./meter.ts";
 import { predictAt } from "./predict.ts";
-import { modelsOf, servingModels, sized } from "./settings.ts";
+import { ServedModels, servingModels, sized } from "./settings.ts";
 
 const tags = ["Endpoints"];
 const STICKY_KEY_MAX = 200;
@@ -106,6 +108,28 @@ async function readingOf({ clock }: Parts, meter: MeterRpc): Promise<MeterReadin
   });
 }
 
+/** What is told of a model's last answer goes back so far. */
+const LAST_ANSWER_MS = DAY;
+
+/** When a model last answered in its workspace, by any route but the queue; null if not of late. */
+export const lastAnswer: LastAnswer = async (parts, { workspaceId, modelId }) => {
+  const endpoints = (await listEndpoints(parts.database, [workspaceId])).filter(({ models }) =>
+    models.some((model) => model.modelId === modelId),
+  );
+  const meters = [
+    defaultMeter(parts, workspaceId),
+    ...endpoints.map(({ endpointId }) => endpointMeter(parts, endpointId)),
+  ];
+  const told = meters.map((meter) =>
+    meter.lastAnswer(modelId).catch((error: unknown) => {
+      parts.log.warning("meter", { error });
+      return null;
+    }),
+  );
+  const last = Math.max(...(await Promise.all(told)).map((at) => at ?? 0));
+  return last >= parts.clock() - LAST_ANSWER_MS ? last : null;
+};
+
 function addStatus(app: App<Parts>) {
   const route = createRoute({
     method: "get",
@@ -127,11 +151,8 @@ function addStatus(app: App<Parts>) {
     const name = { ...context.req.valid("param"), ...context.req.valid("query") };
     const { row } = await openedFor(context, name, "viewer");
     const { workspaceId, endpointId } = row;
-    const [models, reading] = await Promise.all([
-      modelsOf(database, [row]),
-      readingOf(parts, endpointMeter(parts, endpointId)),
-    ]);
-    const answering = servingModels(models, row);
+    const reading = await readingOf(parts, endpointMeter(parts, endpointId));
+    const answering = servingModels(new ServedModels(row.models), row);
     const serving = answering.map(({ modelId }) => modelId);
     const sideMin = row.settings.image_size ?? 0;
     const edge = answering.some((model) => edgeProblem(parts, model, sideMin) === null);

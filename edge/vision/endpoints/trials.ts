@@ -119,11 +119,13 @@ export interface TrialAnswer {
   ms: number;
   /** Whether the model had to be opened first. */
   cold: boolean;
+  /** Whether masks were drawn within the milliseconds, which a shadow draws none of. */
+  masked?: boolean;
 }
 
 /** An answered image; with what the live model answered, of the shadow beside it. */
 export function answeredSample(own: TrialAnswer, live: TrialAnswer | null = null): TrialSample {
-  const isTimed = !own.cold && !live?.cold;
+  const isTimed = !own.cold && !live?.cold && !live?.masked;
   return {
     failed: false,
     ms: own.cold ? null : own.ms,

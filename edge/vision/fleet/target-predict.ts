@@ -10,7 +10,7 @@ import { type Caller, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import { differencesOf } from "../endpoints/differences.ts";
 import { findEndpoint } from "../endpoints/endpoints.ts";
-import { modelsOf, servingModels, sized } from "../endpoints/settings.ts";
+import { ServedModels, servingModels, sized } from "../endpoints/settings.ts";
 import type { ModelRow } from "../registry/models.ts";
 import {
   type ImageAnswer,
@@ -39,6 +39,8 @@ export interface ComparisonChoice {
 interface Rival {
   model: ModelRow;
   confidence: number;
+  /** It is not looked at with fewer pixels than so many a side. */
+  sideMin: number;
 }
 
 async function comparedModel(
@@ -58,13 +60,14 @@ async function comparedModel(
     if (model.workspaceId !== workspaceId) {
       throw new Failure("not_found", "no such model in the target's workspace");
     }
-    return { model, confidence: CONFIDENCE_DEFAULT };
+    return { model, confidence: CONFIDENCE_DEFAULT, sideMin: 0 };
   }
   const within = workspacesOf(caller).filter((id) => id === workspaceId);
   const row = await findEndpoint(parts.database, within, { slug: endpoint });
-  const [first] = servingModels(await modelsOf(parts.database, [row]), row);
+  const [first] = servingModels(new ServedModels(row.models), row);
   if (!first) throw new Failure("state_conflict", "the endpoint has no model that answers now");
-  return { model: sized(first, row.settings), confidence: row.settings.confidence };
+  const { confidence, image_size } = row.settings;
+  return { model: sized(first, row.settings), confidence, sideMin: image_size ?? 0 };
 }
 
 /**
@@ -84,14 +87,14 @@ export async function predictByTarget(
   }
   const compared = await comparedModel(parts, caller, row, comparedTo);
   const nodes = compared ? await predictingNodes(parts, workspaceId) : 0;
-  const server = compared && serverOf(parts, compared.model, { nodes });
+  const server = compared && serverOf(parts, compared.model, { nodes, sideMin: compared.sideMin });
   const bytesMax = Math.min(TARGET_IMAGE_BYTES_MAX, parts.limits.uploadBytesMax);
   const rules = { workspaceId, kind: IMAGE, bytesMax };
   return withHeldFile(parts, request, rules, async (image) => {
     const asked = askTarget(parts, row, image);
     if (!compared || !server) return { ...(await asked), compared: null };
-    const { model, confidence } = compared;
-    const wish = { confidenceMin: confidence, signal: request.signal, server };
+    const { model, confidence, sideMin } = compared;
+    const wish = { confidenceMin: confidence, signal: request.signal, server, sideMin };
     const looking = predictOn(parts, model, image, wish);
     // Whichever fails first, the other one has the image in its hands until it ends.
     await Promise.allSettled([asked, looking]);

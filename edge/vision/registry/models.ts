@@ -49,6 +49,10 @@ const MODEL = sql`m.id::text AS "modelId", m.workspace_id::text AS "workspaceId"
   coalesce((SELECT jsonb_agg(alias ORDER BY alias) FROM model_alias
     WHERE model_id = m.id), '[]') AS aliases`;
 
+/** The models that tables of a `FROM` join as `m`, as one column of a list. */
+export const modelList = (tables: SQL): SQL => sql`
+  (SELECT coalesce(jsonb_agg(to_jsonb(listed)), '[]') FROM (SELECT ${MODEL} FROM ${tables}) listed)`;
+
 /** A model as it goes over the wire. */
 export const modelRecord = (row: ModelRow, origin: string): Model => ({
   model_id: row.modelId,

@@ -7,8 +7,10 @@ import { THRESHOLD_DEFAULT } from "../../../shared/labeling.ts";
 import { MASK_FORMS, type SamPrompt, type SamRequest } from "../../../shared/sam.ts";
 import { decimal } from "../../../shared/scalars.ts";
 import { Bbox, PIXELS_MAX, Point } from "../../../shared/shapes.ts";
+import type { Clock } from "../../../shared/time.ts";
 import { nearest } from "../../../shared/vocabulary.ts";
 import { nullsAsNotGiven } from "../../http/not-given.ts";
+import type { Parts } from "../base/parts.ts";
 import {
   CROP_CHARACTERS_MAX,
   EXEMPLARS_MAX,
@@ -19,6 +21,7 @@ import { ClassName } from "../labeling/classes.ts";
 import { unique } from "../labeling/frame-references.ts";
 import type { FormField, FormFile, FormLimits } from "../uploads/form.ts";
 import { IMAGE } from "../uploads/media-types.ts";
+import { type HeldShare, openShare } from "./held-bytes.ts";
 import type { FileRules } from "./predictions.ts";
 
 const BOXES_MAX = 100;
@@ -62,10 +65,16 @@ const LISTS: Partial<Record<FieldName, (value: unknown) => value is unknown[]>> 
 };
 const TEXTS: readonly FieldName[] = ["class", "threshold", "mask", "segmenter"];
 
-/** The fields of a form, as they come. */
+/** The fields of a form, as they come. Whoever makes one has to `free` what its crops take. */
 export class SamForm {
+  readonly #clock: Clock;
   readonly #given: Partial<Record<FieldName, unknown>> = {};
   readonly #crops: string[] = [];
+  #share: HeldShare | null = null;
+
+  constructor({ clock }: Pick<Parts, "clock">) {
+    this.#clock = clock;
+  }
 
   /** How a form is read whose file is the form's `file`. */
   get others(): NonNullable<FileRules["others"]> {
@@ -96,6 +105,9 @@ export class SamForm {
     if (this.#crops.length === EXEMPLARS_MAX) {
       throw invalid(`crop: at most ${EXEMPLARS_MAX} are taken`);
     }
+    // Of its own, since crops stay in memory also where the form's file is stored. That it was
+    // announced with the file counts it twice at most, for the oldest request alone.
+    this.#share ??= openShare(this.#clock, 0);
     const bytes = new Uint8Array(CROP_BYTES_MAX);
     let filled = 0;
     for await (const chunk of chunks) {
@@ -103,12 +115,17 @@ export class SamForm {
         const data = { bytes_max: CROP_BYTES_MAX };
         throw new Failure("file_too_large", `crop: over ${CROP_BYTES_MAX} bytes`, { data });
       }
+      this.#share.grow(chunk.length);
       bytes.set(chunk, filled);
       filled += chunk.length;
     }
     const crop = bytes.subarray(0, filled);
     IMAGE.typeOf(crop);
     this.#crops.push(crop.toBase64());
+  }
+
+  free(): void {
+    this.#share?.free();
   }
 
   /** What is asked, once the form has ended. Fails with `invalid_request`. */

@@ -21,7 +21,13 @@ import { offeringNodes } from "../tasks/nodes.ts";
 import { IMAGE } from "../uploads/media-types.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
 import { answerClip, enqueueClip } from "./clips.ts";
-import { DIRECT_BYTES_MAX, each, IMAGE_BYTES_MAX, letGo } from "./image-requests.ts";
+import {
+  DIRECT_BYTES_MAX,
+  each,
+  IMAGE_BYTES_MAX,
+  letGo,
+  type ReceivedImage,
+} from "./image-requests.ts";
 import { CLIP, CLIP_BYTES_MAX, clipQuery } from "./predict-routes.ts";
 import { holdFile, receiveFile, type StoredFile, storeFile } from "./predictions.ts";
 import {
@@ -120,14 +126,16 @@ async function lookAtImage(
   const started = parts.clock();
   const bytesMax = Math.min(IMAGE_BYTES_MAX, parts.limits.uploadBytesMax);
   const rules = { workspaceId, kind: IMAGE, bytesMax };
-  const form = new SamForm();
-  const held = await holdFile(parts, request, {
-    ...rules,
-    others: form.others,
-    heldMax: Math.min(DIRECT_BYTES_MAX, bytesMax),
-  });
-  let stored: StoredFile | null = "key" in held ? held : null;
+  const form = new SamForm(parts);
+  let held: ReceivedImage | null = null;
+  let stored: StoredFile | null = null;
   try {
+    held = await holdFile(parts, request, {
+      ...rules,
+      others: form.others,
+      heldMax: Math.min(DIRECT_BYTES_MAX, bytesMax),
+    });
+    if ("key" in held) stored = held;
     const ask = { workspaceId, request: form.request("image") };
     await checkPrompts(parts, ask);
     const { signal } = request;
@@ -141,7 +149,8 @@ async function lookAtImage(
     parts.log.info("sam_predicted", { segmenter, ms: parts.clock() - started, objects });
     return { ...answer, ask };
   } finally {
-    letGo(held);
+    form.free();
+    if (held) letGo(held);
     // Whether it ended or was given up: nobody takes its result any more.
     if (stored) await parts.bucket.delete(stored.key);
   }
@@ -201,15 +210,19 @@ async function startClip(
   query: z.output<typeof samClipQuery>,
 ): Promise<string> {
   const bytesMax = Math.min(CLIP_BYTES_MAX, parts.limits.uploadBytesMax);
-  const form = new SamForm();
+  const form = new SamForm(parts);
   const rules = { workspaceId, kind: CLIP, bytesMax, others: form.others };
-  const received = await receiveFile(parts, request, rules);
-  return enqueueClip(parts, received, async () => {
-    const ask = { workspaceId, request: form.request("clip") };
-    await checkPrompts(parts, ask);
-    const wanted = { fps: query.fps ?? null, framesMax: query.frames_max };
-    return { kind: "sam_video", ...samTask(ask, received, wanted) };
-  });
+  try {
+    const received = await receiveFile(parts, request, rules);
+    return await enqueueClip(parts, received, async () => {
+      const ask = { workspaceId, request: form.request("clip") };
+      await checkPrompts(parts, ask);
+      const wanted = { fps: query.fps ?? null, framesMax: query.frames_max };
+      return { kind: "sam_video", ...samTask(ask, received, wanted) };
+    });
+  } finally {
+    form.free();
+  }
 }
 
 function addOne(app: App<Parts>) {

@@ -10,9 +10,8 @@ import { API, bearer, originOf, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { listModels, modelRecord } from "../registry/models.ts";
 import { activate } from "./activation.ts";
-import { edgeStatus } from "./edge.ts";
 import { chooseModel, onlyOne, workspaceQuery } from "./model-choice.ts";
-import { servingStatus } from "./status.ts";
+import { type LastAnswer, servingStatus } from "./status.ts";
 
 const tags = ["Serving"];
 const activateErrors = {
@@ -20,14 +19,14 @@ const activateErrors = {
   ...errorResponses("task_failed", "no_node", "store_unavailable"),
 };
 
-/** Registers the routes of the active model. */
-export function addServeRoutes(app: App<Parts>) {
+/** Registers the routes of the active model, whose status asks when it last answered. */
+export function addServeRoutes(app: App<Parts>, lastAnswer: LastAnswer) {
   guard(app, "/serve/*", "/models/:model_id/activate");
-  addReads(app);
+  addReads(app, lastAnswer);
   addActivate(app);
 }
 
-function addReads(app: App<Parts>) {
+function addReads(app: App<Parts>, lastAnswer: LastAnswer) {
   const classes = createRoute({
     method: "get",
     path: `${API}/serve/classes`,
@@ -68,8 +67,7 @@ function addReads(app: App<Parts>) {
     const active = await listModels(database, workspaces, { called: "active" });
     const model = onlyOne(active, "active");
     const workspaceId = model?.workspaceId ?? (workspaces[0] as string);
-    const edge = edgeStatus(parts, model);
-    return context.json(await servingStatus(database, workspaceId, { model, edge }), 200);
+    return context.json(await servingStatus(parts, workspaceId, { model, lastAnswer }), 200);
   });
 }
 

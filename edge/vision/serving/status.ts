@@ -2,10 +2,13 @@
 
 import { sql } from "drizzle-orm";
 import type { ServeStatus } from "../../../shared/serving.ts";
+import { iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
+import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
 import { servingNodes } from "../tasks/nodes.ts";
 import type { TaskState } from "../tasks/states.ts";
+import { edgeStatus } from "./edge.ts";
 import { subjectOf } from "./model-choice.ts";
 
 interface ModelUse extends Record<string, unknown> {
@@ -25,19 +28,31 @@ async function useOf(database: Database, modelId: string): Promise<ModelUse> {
   return rows[0] as ModelUse;
 }
 
+/**
+ * Says when a model last answered other than by the queue, epoch milliseconds; null where it did
+ * not within a day.
+ */
+export type LastAnswer = (parts: Parts, model: ModelRow) => Promise<number | null>;
+
 /** The status of a workspace whose active model this is. */
 export async function servingStatus(
-  database: Database,
+  parts: Parts,
   workspaceId: string,
-  { model, edge }: { model: ModelRow | null; edge: ServeStatus["edge"] },
+  { model, lastAnswer }: { model: ModelRow | null; lastAnswer: LastAnswer },
 ): Promise<ServeStatus> {
+  const { database } = parts;
+  const edge = edgeStatus(parts, model);
   const nodes = await servingNodes(database, { workspaceId, model });
   const common = { workspace_id: workspaceId, nodes, edge };
   if (!model) {
     const none = { active_model: null, failure: null, last_prediction_at: null };
     return { ...common, ...none, health: "no_model", warm_up: "cold" };
   }
-  const { lastPrediction, warmState, warmFailure } = await useOf(database, model.modelId);
+  const [answeredAt, { lastPrediction, warmState, warmFailure }] = await Promise.all([
+    lastAnswer(parts, model),
+    useOf(database, model.modelId),
+  ]);
+  const answered = answeredAt === null ? null : iso(answeredAt);
   const warm_up =
     nodes.warm > 0
       ? "warm"
@@ -60,6 +75,11 @@ export async function servingStatus(
     },
     warm_up,
     failure: warm_up === "failed" ? warmFailure : null,
-    last_prediction_at: lastPrediction,
+    // Instants of one form: the later one is the greater text.
+    last_prediction_at:
+      [answered, lastPrediction]
+        .filter((at) => at !== null)
+        .sort()
+        .at(-1) ?? null,
   };
 }

@@ -7,7 +7,7 @@ import type { WorkflowProblem } from "../../../shared/workflow/definition.ts";
 import type { ResolvedModel } from "../../../shared/workflow/task.ts";
 import type { Database } from "../../http/database.ts";
 import { findEndpoint } from "../endpoints/endpoints.ts";
-import { modelsOf, sized, targetName } from "../endpoints/settings.ts";
+import { ServedModels, sized, targetName } from "../endpoints/settings.ts";
 import { choose } from "../endpoints/split.ts";
 import { listModels, type ModelRow } from "../registry/models.ts";
 import { invalidWorkflow } from "./library.ts";
@@ -70,7 +70,7 @@ async function endpointModel(
 ): Promise<RunModel | null> {
   try {
     const row = await findEndpoint(database, [workspaceId], { slug });
-    const models = await modelsOf(database, [row]);
+    const models = new ServedModels(row.models);
     const candidates = row.settings.models.flatMap((target) => {
       const model = models.of(workspaceId, target);
       return model ? [{ name: targetName(target), weight: target.weight, model }] : [];

@@ -29,11 +29,12 @@ beforeAll(async () => {
 
 const make = (slug: string, more: Record<string, unknown> = {}) =>
   admin.ok("POST", "/endpoints", { slug, models: [{ model_id: one.model_id }], ...more });
-const predict = async (slug: string) => {
+const picture = async () => {
   const create = { width: 64, height: 48, channels: 3 as const, background: "#a40" };
-  const content = new Uint8Array(await sharp({ create }).png().toBuffer());
-  return admin.send("POST", `/endpoints/${slug}/predict`, form({ content }));
+  return form({ content: new Uint8Array(await sharp({ create }).png().toBuffer()) });
 };
+const predict = async (slug: string) =>
+  admin.send("POST", `/endpoints/${slug}/predict`, await picture());
 const status = async (slug: string) =>
   EndpointStatus.parse(await admin.ok("GET", `/endpoints/${slug}/status`));
 
@@ -59,4 +60,23 @@ it("does not make an endpoint's own image size smaller", async () => {
   expect(detail).toContain("it looks at 320 pixels a side, and 640 are asked for");
   const health = async (slug: string) => (await status(slug)).health;
   expect([await health("small"), await health("large")]).toEqual(["ok", "no_node"]);
+});
+
+it("is no word of an endpoint's model where that looks at more pixels, for a target either", async () => {
+  for (const [slug, image_size] of [
+    ["told", 320],
+    ["whole", 640],
+  ])
+    await make(String(slug), { image_size });
+  const { key } = await admin.ok<{ key: string }>("POST", "/endpoints/told/keys", { name: "k" });
+  const { target_id } = await admin.ok<{ target_id: string }>("POST", "/targets", {
+    name: "itself",
+    config: { kind: "vantage", url: world.urls.vision, endpoint: "told" },
+    credential: key,
+  });
+  const compared = async (slug: string) => {
+    const path = `/targets/${target_id}/predict?endpoint=${slug}`;
+    return (await admin.send("POST", path, await picture())).status;
+  };
+  expect([await compared("told"), await compared("whole")]).toEqual([200, 503]);
 });

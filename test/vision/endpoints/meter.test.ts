@@ -91,6 +91,20 @@ describe("a meter", () => {
     expect(totalOf(await meter.read(systemClock()), "1h").requests).toBe(count + 1);
   });
 
+  it("says when a model last answered, after an eviction to the minute", async () => {
+    const { meter, evict } = freshMeter();
+    const now = systemClock();
+    await meter.record(request({ at: now - 3 * MINUTE }));
+    await meter.record(request({ at: now, code: "no_node" }));
+    await meter.record(request({ at: now, modelId: "other" }));
+    expect(await meter.lastAnswer("m")).toBe(now - 3 * MINUTE);
+    await meter.trials([]); // Written down.
+    await evict();
+    const minute = (at: number) => at - (at % MINUTE);
+    expect(await meter.lastAnswer("m")).toBe(minute(now - 3 * MINUTE));
+    expect(await meter.lastAnswer("nobody")).toBeNull();
+  });
+
   it("adds up what is written and what is not", async () => {
     const { meter } = freshMeter();
     // At once: what waits is written down by the clock, too.

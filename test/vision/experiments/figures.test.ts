@@ -76,16 +76,17 @@ describe("a trial", () => {
     expect(trialSince(before, before)).toEqual(emptyTrial());
   });
 
-  it("holds a shadow against the live model image by image, and times no cold one", () => {
+  it("holds a shadow against the live model image by image, and times no cold or masked one", () => {
     const pair = emptyTrial();
     addSample(pair, answeredSample(answer(20, [disc(0.8)]), answer(10, [disc(0.4), disc(0.6)])));
     addSample(pair, answeredSample({ ...answer(500, []), cold: true }, answer(10)));
     addSample(pair, answeredSample(answer(20, []), { ...answer(900), cold: true }));
+    addSample(pair, answeredSample(answer(20), { ...answer(900), masked: true }));
     expect(pair.latency).toMatchObject({ count: 1 });
     expect(pair.latency.sum).toBeCloseTo(Math.log(2), 12);
-    expect(pair.confidence.count).toBe(3);
+    expect(pair.confidence.count).toBe(4);
     expect(pair.confidence.sum).toBeCloseTo(0.8 - 0.5 - 0.5 - 0.5, 12);
-    expect(Object.values(pair.histogram)).toEqual([2]);
+    expect(Object.values(pair.histogram)).toEqual([3]);
   });
 });
 

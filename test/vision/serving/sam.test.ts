@@ -3,7 +3,8 @@
 // and each object is told with its prompt.
 
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { LINE_STATUS } from "../../../shared/line.ts";
+import { HELD_BYTES_MAX } from "../../../edge/vision/serving/held-bytes.ts";
+import { LINE_STATUS, lineKindOf } from "../../../shared/line.ts";
 import { SamPrediction } from "../../../shared/serving.ts";
 import type { LineEnd } from "../../support/line-end.ts";
 import { form, png } from "../../support/media.ts";
@@ -38,6 +39,34 @@ afterEach(async () => {
 
 describe("POST /predict/sam", () => {
   beforeEach(() => w.alone());
+
+  it("holds no more crops than fit into memory, together with those of other requests", async () => {
+    const end = await w.opened({
+      hear: (heard, { kind, payload }) => {
+        const isAsk = lineKindOf(kind, "ask") !== null;
+        if (isAsk) heard.send({ kind: "read", value: payload.length });
+      },
+    });
+    const crops = Array.from({ length: 8 }, () => ({ ...image(700_000), field: "crop" }));
+    const fitting = Math.floor(HELD_BYTES_MAX / (8 * 2 * 700_000));
+    const held: Promise<Response>[] = [];
+    // The oldest has what it announced set aside, besides what it has.
+    for (let count = 1; count < fitting; count++) {
+      held.push(w.ask(image(), ...crops));
+      await end.request(count);
+    }
+    const [status, code, detail] = await codeOf(await w.ask(image(), ...crops));
+    expect([status, code]).toEqual([429, "overloaded"]);
+    expect(detail).toContain("files of other requests fill the memory");
+    for (const [index, answer] of held.entries()) {
+      end.answer(await end.request(index + 1), resultOf([]));
+      expect((await answer).status).toBe(200);
+    }
+    // All of it was given back.
+    const later = w.ask(image(), ...crops);
+    end.answer(await end.request(fitting), resultOf([]));
+    expect((await later).status).toBe(200);
+  });
 
   it("asks a node of the line in its words, and tells each object with its prompt", async () => {
     const end = await w.opened({ name: "Käfer 1" });
