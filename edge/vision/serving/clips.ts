@@ -31,7 +31,7 @@ interface AwaitedClip<Found> {
   /** Reads the prediction's record. */
   find(): Promise<Found>;
   /** Whether what follows from the end of its task was done, too; omitted where nothing does. */
-  isSettled?: () => Promise<boolean>;
+  isOver?: () => Promise<boolean>;
   /** What a failed task becomes; default as predictions refuse. */
   refusal?: (thrown: unknown) => unknown;
 }
@@ -44,7 +44,7 @@ interface AwaitedClip<Found> {
 export async function answerClip<Found extends { status: string }>(
   context: Context,
   route: string,
-  { predictionId, waitSeconds, find, isSettled, refusal = asRefusal }: AwaitedClip<Found>,
+  { predictionId, waitSeconds, find, isOver, refusal = asRefusal }: AwaitedClip<Found>,
 ) {
   const parts = context.get("service") as Parts;
   const until = parts.clock() + waitSeconds * 1_000;
@@ -56,9 +56,8 @@ export async function answerClip<Found extends { status: string }>(
       throw refusal(thrown);
     }
   }
-  if (ended && isSettled) {
-    const settled = async () => (await isSettled()) || null;
-    await answerOf(settled, { clock: parts.clock, until });
+  if (ended && isOver) {
+    await answerOf(async () => (await isOver()) || null, { clock: parts.clock, until });
   }
   const found = await find();
   if (found.status !== "queued" && found.status !== "running") return context.json(found, 200);

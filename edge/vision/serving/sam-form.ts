@@ -105,8 +105,8 @@ export class SamForm {
     if (this.#crops.length === EXEMPLARS_MAX) {
       throw invalid(`crop: at most ${EXEMPLARS_MAX} are taken`);
     }
-    // Of its own, since crops stay in memory also where the form's file is stored. That it was
-    // announced with the file counts it twice at most, for the oldest request alone.
+    // Crops stay in memory also where the form's file is stored. What was announced of them with
+    // the file is set aside a second time, for the oldest request alone.
     this.#share ??= openShare(this.#clock, 0);
     const bytes = new Uint8Array(CROP_BYTES_MAX);
     let filled = 0;

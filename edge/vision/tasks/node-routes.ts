@@ -249,7 +249,7 @@ function addFinish(app: App<Parts>, handlers: HandlersByKind) {
       result && (await check(service, handlers, report, { result, partial: canceled }));
     const problem = checked?.problem ?? null;
     if (problem !== null) service.log.warning("result_refused", { ...report, problem });
-    // Of what a node says no more is stored than its kind has.
+    // Members that its kind does not name are not stored.
     const said = checked?.held ? ({ ...outcome, result: checked.held } as Outcome) : outcome;
     const taken = problem === null ? said : refused(problem);
     const { task, repeated } = await finish(service.database, report, taken);

@@ -24,7 +24,7 @@ import { storeImages } from "./run-inputs.ts";
 import { askedAdHoc, askedOfDeployed, deployedFor, inputsIn } from "./run-requests.ts";
 import { runErrors } from "./run-routes.ts";
 import type { ServedRun } from "./runs.ts";
-import { cancelVideoRun, clipTask, findVideoRun, imageInput, isSettled } from "./video-runs.ts";
+import { cancelVideoRun, clipTask, findVideoRun, imageInput, isOver } from "./video-runs.ts";
 
 const tags = ["Workflows"];
 const FIELDS_BYTES_MAX = 12 * 1024 * 1024;
@@ -207,7 +207,7 @@ function answered(context: Context, id: string, waitSeconds: number) {
     predictionId: id,
     waitSeconds,
     find: () => findVideoRun(parts, workspaces, id),
-    isSettled: () => isSettled(parts, id),
+    isOver: () => isOver(parts, id),
   });
 }
 

@@ -146,15 +146,15 @@ export async function findVideoRun(
   throw notThere();
 }
 
-/** Of one that is under way nothing is told but how far it is: it ends once all is done outside. */
+/** A run ends once all is done outside; of one that is under way only how far it is is told. */
 function videoRun({ taskId, state, origin, progress, failure, result, ...row }: RunRow): VideoRun {
   const problem = result?.failure ?? null;
   const outcomes = result?.outcomes ?? null;
   const isPerformed = outcomes !== null || !origin;
   const wellEnded = row.canceled ? "canceled" : isPerformed ? "completed" : "running";
   const status = problem ? "failed" : state === "finished" ? wellEnded : WIRE_STATES[state];
-  const isOver = status !== "queued" && status !== "running";
-  const ended = isOver && (state === "finished" || state === "cancelled") ? result : null;
+  const hasEnded = status !== "queued" && status !== "running";
+  const ended = hasEnded && (state === "finished" || state === "cancelled") ? result : null;
   const words = problem?.detail ?? failure ?? `the run was ${state}`;
   const deployed = origin?.deployed ?? null;
   return {
@@ -170,7 +170,7 @@ function videoRun({ taskId, state, origin, progress, failure, result, ...row }: 
     height: ended?.height ?? null,
     frames: ended?.frames ?? null,
     steps: ended?.steps ?? [],
-    effects: isOver ? (outcomes ?? []) : null,
+    effects: hasEnded ? (outcomes ?? []) : null,
     left_out: ended?.left_out ?? null,
     warnings: ended?.warnings ?? [],
     seconds: ended?.seconds ?? null,
@@ -227,7 +227,7 @@ export async function isCanceled(
 }
 
 /** Whether nothing follows any more from the end of a run's task; asks for no large value. */
-export async function isSettled(
+export async function isOver(
   { database }: Pick<Parts, "database">,
   taskId: string,
 ): Promise<boolean> {

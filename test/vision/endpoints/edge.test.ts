@@ -29,12 +29,12 @@ beforeAll(async () => {
 
 const make = (slug: string, more: Record<string, unknown> = {}) =>
   admin.ok("POST", "/endpoints", { slug, models: [{ model_id: one.model_id }], ...more });
-const picture = async () => {
+const image = async () => {
   const create = { width: 64, height: 48, channels: 3 as const, background: "#a40" };
   return form({ content: new Uint8Array(await sharp({ create }).png().toBuffer()) });
 };
 const predict = async (slug: string) =>
-  admin.send("POST", `/endpoints/${slug}/predict`, await picture());
+  admin.send("POST", `/endpoints/${slug}/predict`, await image());
 const status = async (slug: string) =>
   EndpointStatus.parse(await admin.ok("GET", `/endpoints/${slug}/status`));
 
@@ -76,7 +76,7 @@ it("is no word of an endpoint's model where that looks at more pixels, for a tar
   });
   const compared = async (slug: string) => {
     const path = `/targets/${target_id}/predict?endpoint=${slug}`;
-    return (await admin.send("POST", path, await picture())).status;
+    return (await admin.send("POST", path, await image())).status;
   };
   expect([await compared("told"), await compared("whole")]).toEqual([200, 503]);
 });
