@@ -109,8 +109,8 @@ async function assertRoom(path: string, wanted: readonly SourceFrame[], imageSiz
 
 /** Videos and stills that are worked on at once, at most. */
 const HANDS_MAX = 16;
-/** So many of them for each thread: while one waits for the disk, others are decoded. */
-const HANDS_EACH = 2;
+/** So many for each thread: one that is done keeps its place until it is its turn to be written. */
+const HANDS_EACH = 4;
 /** Where there are videos: each has a decoder with threads and frames of its own. */
 const VIDEO_HANDS_MAX = 4;
 /** Bytes of all of them: files that are fetched at once have to fit the disk together. */

@@ -62,10 +62,11 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
   readonly #ended = new Map<string, number>();
   readonly #buckets: KeyBuckets;
   readonly #references = new Map<string, number[]>();
-  /** When each model last answered, of what this object saw itself. */
+  /** When each model last answered. */
   readonly #answeredAt = new Map<string, number>();
-  /** Models whose references grew since the last flush. */
+  /** Models whose references grew since the last flush, and models that answered. */
   readonly #grown = new Set<string>();
+  readonly #answered = new Set<string>();
   readonly #trials: TrialStore;
 
   constructor(context: DurableObjectState, environment: object) {
@@ -77,6 +78,7 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
         grain TEXT NOT NULL, start INTEGER NOT NULL, model TEXT NOT NULL, counts TEXT NOT NULL,
         PRIMARY KEY (grain, start, model));
       CREATE TABLE IF NOT EXISTS reference (model TEXT PRIMARY KEY, bins TEXT NOT NULL);
+      CREATE TABLE IF NOT EXISTS last_answer (model TEXT PRIMARY KEY, at INTEGER NOT NULL);
       -- Of an older release, which did not say when a bucket is full: its keys begin with full ones.
       DROP TABLE IF EXISTS bucket;
       CREATE TABLE IF NOT EXISTS key_bucket (
@@ -84,6 +86,9 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
     this.#trials = new TrialStore(this.#sql);
     for (const row of this.#sql.exec("SELECT model, bins FROM reference")) {
       this.#references.set(String(row.model), JSON.parse(String(row.bins)) as number[]);
+    }
+    for (const row of this.#sql.exec("SELECT model, at FROM last_answer")) {
+      this.#answeredAt.set(String(row.model), Number(row.at));
     }
     const buckets = [...this.#sql.exec("SELECT key, tokens, at, full_at FROM key_bucket")].map(
       ({ key, tokens, at, full_at: fullAt }): [string, KeyBucket] => [
@@ -113,7 +118,10 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
     if (trial && modelId !== null) this.#trials.add(trialName(modelId), trial);
     const isReference =
       !isValidated && end.scores !== null && modelId !== null && this.#refers(modelId, end.scores);
-    if (modelId !== null && end.code === null) this.#answeredAt.set(modelId, at);
+    if (modelId !== null && end.code === null) {
+      this.#answeredAt.set(modelId, Math.max(at, this.#answeredAt.get(modelId) ?? at));
+      this.#answered.add(modelId);
+    }
     const { rollup } = this.#freshOf(at, modelId ?? NO_MODEL);
     addRequest(rollup, isReference ? { ...end, scores: null } : end);
     await this.#counted();
@@ -137,16 +145,7 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
   }
 
   async lastAnswer(modelId: string): Promise<number | null> {
-    const at = this.#answeredAt.get(modelId);
-    if (at !== undefined) return at;
-    const select =
-      "SELECT start, counts FROM rollup WHERE grain = ? AND model = ? ORDER BY start DESC";
-    for (const grain of Object.keys(GRAINS) as Grain[]) {
-      for (const row of this.#sql.exec(select, grain, modelId)) {
-        if ((JSON.parse(String(row.counts)) as Rollup).answered > 0) return Number(row.start);
-      }
-    }
-    return null;
+    return this.#answeredAt.get(modelId) ?? null;
   }
 
   async trials(names: readonly string[]): Promise<Record<string, Trial>> {
@@ -232,11 +231,16 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
         const text = JSON.stringify(this.#references.get(modelId));
         this.#sql.exec("INSERT OR REPLACE INTO reference VALUES (?, ?)", modelId, text);
       }
+      for (const modelId of this.#answered) {
+        const at = this.#answeredAt.get(modelId) ?? 0;
+        this.#sql.exec("INSERT OR REPLACE INTO last_answer VALUES (?, ?)", modelId, at);
+      }
       this.#writeBuckets(buckets);
       this.#trials.flush(now);
     });
     this.#buckets.keep(buckets);
     this.#grown.clear();
+    this.#answered.clear();
     this.#trials.flushed();
     this.#fresh = new Map();
     this.#unwritten = 0;

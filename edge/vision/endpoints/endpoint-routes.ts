@@ -28,7 +28,6 @@ import {
   listEndpointMoves,
   listEndpoints,
   rollBackEndpoint,
-  type ServedEndpoint,
 } from "./endpoints.ts";
 import { checkSettings, modelsOf, ServedModels, servingModels, warmNewModels } from "./settings.ts";
 
@@ -70,8 +69,6 @@ function endpointRecord(row: EndpointRow, models: ServedModels): Endpoint {
     updated_at: row.updatedAt,
   };
 }
-
-const servedRecord = (row: ServedEndpoint) => endpointRecord(row, new ServedModels(row.models));
 
 const recordOf = async ({ database }: Parts, row: EndpointRow): Promise<Endpoint> =>
   endpointRecord(row, await modelsOf(database, [row]));
@@ -132,7 +129,11 @@ function addReads(app: App<Parts>) {
         ? workspacesOf(caller)
         : workspacesFor(caller, workspace_id, "viewer");
     const rows = await listEndpoints(database, workspaces);
-    return context.json(rows.map(servedRecord), 200);
+    const models = await modelsOf(database, rows);
+    return context.json(
+      rows.map((row) => endpointRecord(row, models)),
+      200,
+    );
   });
 
   const one = createRoute({
@@ -149,7 +150,7 @@ function addReads(app: App<Parts>) {
   app.openapi(one, async (context) => {
     const name = { ...context.req.valid("param"), ...context.req.valid("query") };
     const row = await endpointFor(context, name, "viewer");
-    return context.json(servedRecord(row), 200);
+    return context.json(endpointRecord(row, new ServedModels(row.models)), 200);
   });
 }
 

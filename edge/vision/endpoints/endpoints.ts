@@ -5,6 +5,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { type EndpointMove, EndpointSettings } from "../../../shared/endpoints.ts";
 import { Failure } from "../../../shared/errors.ts";
+import { iso } from "../../../shared/time.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
 import type { Page } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
@@ -53,11 +54,23 @@ export const notThere = () => new Failure("not_found", "no such endpoint in your
 export async function listEndpoints(
   database: Database,
   workspaces: readonly string[],
-): Promise<ServedEndpoint[]> {
-  const { rows } = await database.execute<ServedEndpoint>(sql`
-    SELECT ${SERVED_ENDPOINT} FROM endpoint e
+): Promise<EndpointRow[]> {
+  const { rows } = await database.execute<EndpointRow>(sql`
+    SELECT ${ENDPOINT} FROM endpoint e
      WHERE e.workspace_id IN ${idList(workspaces)} AND e.deleted_at IS NULL ORDER BY e.slug, e.id`);
   return rows;
+}
+
+/** Ids of a workspace's endpoints that were there at an instant, or came since. */
+export async function endpointIdsSince(
+  database: Database,
+  workspaceId: string,
+  instant: number,
+): Promise<string[]> {
+  const { rows } = await database.execute<{ id: string }>(sql`
+    SELECT id::text FROM endpoint WHERE workspace_id = ${workspaceId}::uuid
+       AND (deleted_at IS NULL OR deleted_at >= ${iso(instant)}::timestamptz)`);
+  return rows.map(({ id }) => id);
 }
 
 /**

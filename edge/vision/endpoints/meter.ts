@@ -65,10 +65,7 @@ export interface MeterRpc {
   recordShadow(shadow: MeterShadow): Promise<void>;
   /** What was counted until an instant. */
   read(now: number): Promise<MeterReading>;
-  /**
-   * When a model last answered, epoch milliseconds; to the minute, and after two hours to the hour,
-   * where the object was evicted since. Null where it did not for a week.
-   */
+  /** When a model last answered, epoch milliseconds; null where it never did. */
   lastAnswer(modelId: string): Promise<number | null>;
   /** What trials came to until now, by name; it is written down, and no eviction loses it. */
   trials(names: readonly string[]): Promise<Record<string, Trial>>;

@@ -20,7 +20,7 @@ import { servingNodes } from "../tasks/nodes.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
 import { authenticateKey, openedFor } from "./access.ts";
 import { slugParam, slugQuery } from "./endpoint-routes.ts";
-import { listEndpoints } from "./endpoints.ts";
+import { endpointIdsSince, listEndpoints } from "./endpoints.ts";
 import { summaryOf, windowRecord } from "./figures.ts";
 import { defaultMeter, endpointMeter, type MeterReading, type MeterRpc } from "./meter.ts";
 import { predictAt } from "./predict.ts";
@@ -111,14 +111,14 @@ async function readingOf({ clock }: Parts, meter: MeterRpc): Promise<MeterReadin
 /** What is told of a model's last answer goes back so far. */
 const LAST_ANSWER_MS = DAY;
 
-/** When a model last answered in its workspace, by any route but the queue; null if not of late. */
+/** When a model last answered in its workspace, other than by the queue; null if not of late. */
 export const lastAnswer: LastAnswer = async (parts, { workspaceId, modelId }) => {
-  const endpoints = (await listEndpoints(parts.database, [workspaceId])).filter(({ models }) =>
-    models.some((model) => model.modelId === modelId),
-  );
+  const since = parts.clock() - LAST_ANSWER_MS;
+  // Whatever they serve by now: it may be another model.
+  const endpointIds = await endpointIdsSince(parts.database, workspaceId, since);
   const meters = [
     defaultMeter(parts, workspaceId),
-    ...endpoints.map(({ endpointId }) => endpointMeter(parts, endpointId)),
+    ...endpointIds.map((endpointId) => endpointMeter(parts, endpointId)),
   ];
   const told = meters.map((meter) =>
     meter.lastAnswer(modelId).catch((error: unknown) => {
@@ -127,7 +127,7 @@ export const lastAnswer: LastAnswer = async (parts, { workspaceId, modelId }) =>
     }),
   );
   const last = Math.max(...(await Promise.all(told)).map((at) => at ?? 0));
-  return last >= parts.clock() - LAST_ANSWER_MS ? last : null;
+  return last >= since ? last : null;
 };
 
 function addStatus(app: App<Parts>) {

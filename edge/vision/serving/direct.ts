@@ -50,7 +50,10 @@ export interface DirectRequest {
   signal: AbortSignal;
   /** Nobody waits for it: it gets no place that others may soon need. */
   isBatch?: boolean;
-  /** It may be for nothing: it gets no such place either, and no model leaves a node for it. */
+  /**
+   * It may be for nothing: it gets no such place either, and no model leaves a node for it. Once a
+   * node that had the image is lost it is like all others, so that it ends as they do.
+   */
   isEarly?: boolean;
 }
 
@@ -78,12 +81,11 @@ export async function predictDirectly(
   request: DirectRequest,
 ): Promise<DirectAnswer | null> {
   const { mask = "none" } = request;
-  const head = async () => {
+  const head = async (isYielding: boolean) => {
     const source = await signedSource(parts, model);
-    const { confidenceMin: confidence, isBatch = false, isEarly = false } = request;
+    const { confidenceMin: confidence } = request;
     const wish = mask === "none" ? {} : { mask };
-    const mayEvict = !isBatch && !isEarly;
-    return { kind: "predict" as const, model: source, confidence, may_evict: mayEvict, ...wish };
+    return { kind: "predict" as const, model: source, confidence, may_evict: !isYielding, ...wish };
   };
   const { imageMsMax } = parts.limits;
   const lines = predictingLines(parts, model);
@@ -152,7 +154,8 @@ interface LineGroup {
 
 /** A request to one of some nodes, and by when it is answered. */
 export interface LineCall extends LineGroup {
-  head(): Promise<LineHead>;
+  /** What a node is asked; of one that yields, without a place that others have or may need. */
+  head(isYielding: boolean): Promise<LineHead>;
   /** The file in pieces. */
   image: readonly Uint8Array[];
   /** By when a node answers that has what is needed open, and one that opens it first. */
@@ -182,8 +185,9 @@ export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying 
   const { signal, isBatch = false, isEarly = false } = call;
   const nodes = isEarly ? likelyNodes(parts, call) : await nodesOf(parts, call);
   if (nodes.length === 0) return null;
-  const head = await call.head();
-  const body = encodeAsk(head, call.image);
+  let isYielding = isBatch || isEarly;
+  const head = await call.head(isYielding);
+  let body = encodeAsk(head, call.image);
   if (body.length > ASK_BYTES_MAX) return null;
   const began = parts.clock();
   const statuses: number[] = [];
@@ -194,11 +198,13 @@ export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying 
   for (const node of chosen) {
     const left = began + (node.warm ? call.warmMs : call.coldMs) - parts.clock();
     if (left <= 0 || statuses.filter(hadImage).length === NODES_MAX) break;
-    // Once a node that had the image is lost, an early one is owed another like all.
-    const isTentative = isEarly && !statuses.some(hadImage);
-    if (isTentative && (!node.warm || statuses.length === NODES_MAX)) break;
+    if (isEarly && isYielding && statuses.some(hadImage)) {
+      isYielding = false;
+      body = encodeAsk(await call.head(isYielding), call.image);
+    }
+    // Until then it has no node open a model, nor looks for room at many.
+    if (isEarly && isYielding && (!node.warm || statuses.length === NODES_MAX)) break;
     const asked = parts.clock();
-    const isYielding = isBatch || isTentative;
     const asking = { kind: head.kind, body, ms: left, signal, isBatch, isYielding };
     const answer = await ask(parts, node, asking);
     const took = parts.clock() - asked;

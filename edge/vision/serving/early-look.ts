@@ -1,8 +1,8 @@
 // A look at an image that begins before the database has said which model looks: by the one that it
 // said the last time. It counts only where the database says the same again, so that a model's move
 // holds for the very next request; else it ends, and nothing comes of it. It has no model of a node
-// leave for another, takes no place that others may soon need, and goes to no node of a workspace
-// that the request may not be for.
+// leave for another and takes no place that others may soon need, unless a node was lost with the
+// image, and goes to no node of a workspace that the request may not be for.
 
 import type { Caller } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";

@@ -23,6 +23,8 @@ export interface HeldShare {
    * after all was given back.
    */
   grow(bytes: number): void;
+  /** Nothing more comes of what was announced: no room is set aside for it any longer. */
+  end(): void;
   /** Gives all of it back; again is of no account. */
   free(): void;
 }
@@ -70,6 +72,9 @@ export function openShare(clock: Clock, bytesExpected: number): HeldShare {
       checkRoom(hold, COPIES * bytes);
       hold.bytes += COPIES * bytes;
       hold.bytesToCome = Math.max(0, hold.bytesToCome - COPIES * bytes);
+    },
+    end() {
+      hold.bytesToCome = 0;
     },
     free() {
       isFree = true;

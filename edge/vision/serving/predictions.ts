@@ -102,6 +102,7 @@ export async function holdFile(
     const taken = isSmall
       ? await takeSmall(parts, request, rules, { heldMax, share, unwanted })
       : await takeFile(parts, request, rules, holding(parts, rules, { heldMax, share, unwanted }));
+    share.end();
     if ("key" in taken) share.free();
     return taken;
   } catch (thrown) {
@@ -139,7 +140,7 @@ async function takeSmall(
   const { headers, url } = request;
   const again = new Request(url, { method: "POST", headers, body: whole });
   // All of the form is in the share already.
-  const counted = { grow: () => {}, free: share.free };
+  const counted = { ...share, grow: () => {} };
   return takeFile(
     parts,
     again,

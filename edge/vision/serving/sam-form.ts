@@ -105,8 +105,7 @@ export class SamForm {
     if (this.#crops.length === EXEMPLARS_MAX) {
       throw invalid(`crop: at most ${EXEMPLARS_MAX} are taken`);
     }
-    // Crops stay in memory also where the form's file is stored. What was announced of them with
-    // the file is set aside a second time, for the oldest request alone.
+    // A share beside the file's: crops stay in memory also where the file is stored.
     this.#share ??= openShare(this.#clock, 0);
     const bytes = new Uint8Array(CROP_BYTES_MAX);
     let filled = 0;
@@ -115,7 +114,8 @@ export class SamForm {
         const data = { bytes_max: CROP_BYTES_MAX };
         throw new Failure("file_too_large", `crop: over ${CROP_BYTES_MAX} bytes`, { data });
       }
-      this.#share.grow(chunk.length);
+      // As the text in which it goes on.
+      this.#share.grow(Math.ceil((chunk.length * 4) / 3));
       bytes.set(chunk, filled);
       filled += chunk.length;
     }

@@ -89,9 +89,12 @@ export async function videoRunEnded(parts: Parts, task: Task): Promise<void> {
   const result = task.result as TaskResult<"workflow_video"> | null;
   // Its sender ended a canceled run: it is neither performed nor a failure of its workflow.
   if (!origin || task.state === "cancelled" || outcomesOf(task)) return;
-  // Its node may have been done with the frames before it heard of that.
-  if (task.state === "finished" && (await isCanceled(parts, task.taskId))) return;
   const isWell = task.state === "finished" && result !== null && result.failure === null;
+  // Its node may have been done with the frames before it heard of that.
+  if (isWell && (await isCanceled(parts, task.taskId))) {
+    await keepOutcomes(parts, task.taskId, []);
+    return;
+  }
   const { actor_id: actorId, dry_run: dryRun, deployed } = origin;
   let outcomes: EffectReport[] = [];
   if (isWell) {

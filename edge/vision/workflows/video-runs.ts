@@ -151,7 +151,7 @@ function videoRun({ taskId, state, origin, progress, failure, result, ...row }: 
   const problem = result?.failure ?? null;
   const outcomes = result?.outcomes ?? null;
   const isPerformed = outcomes !== null || !origin;
-  const wellEnded = row.canceled ? "canceled" : isPerformed ? "completed" : "running";
+  const wellEnded = !isPerformed ? "running" : row.canceled ? "canceled" : "completed";
   const status = problem ? "failed" : state === "finished" ? wellEnded : WIRE_STATES[state];
   const hasEnded = status !== "queued" && status !== "running";
   const ended = hasEnded && (state === "finished" || state === "cancelled") ? result : null;
@@ -226,15 +226,14 @@ export async function isCanceled(
   return rows.length > 0;
 }
 
-/** Whether nothing follows any more from the end of a run's task; asks for no large value. */
+/** Whether nothing follows any more from the end of a run's task. */
 export async function isOver(
   { database }: Pick<Parts, "database">,
   taskId: string,
 ): Promise<boolean> {
   const { rows } = await database.execute(sql`
-    SELECT FROM task WHERE id = ${taskId}::uuid AND (state <> 'finished' OR result IS NULL
-       OR cancel_requested_at IS NOT NULL OR result->'outcomes' IS NOT NULL
-       OR coalesce(payload->'origin', 'null') = 'null')`);
+    SELECT FROM task
+     WHERE id = ${taskId}::uuid AND (state <> 'finished' OR settled_at IS NOT NULL)`);
   return rows.length > 0;
 }
 

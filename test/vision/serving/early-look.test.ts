@@ -183,6 +183,16 @@ it("open no model at another node, which who has it open would answer without", 
   warm.socket.terminate();
 });
 
+it("have a node open the model, whatever leaves it, once one fell over with the image", async () => {
+  const cold = await w.opened({ answer, loaded: [] });
+  const warm = await answeredOnce();
+  const lost = predict();
+  await warm.request(2);
+  warm.socket.terminate();
+  expect(await answerOf(lost)).toEqual([200, own.one]);
+  expect(cold.asked.map(({ may_evict }) => may_evict)).toEqual([true]);
+});
+
 it("are with another node once theirs fell over, as all others are", async () => {
   const busy = await answeredOnce(2);
   const held = predict();

@@ -1,5 +1,5 @@
-// What the status of serving says of the active model's last prediction. Goal: whichever way an
-// image went, it is told; and no other model's is.
+// What the status of serving says of the active model's last prediction. Goal: one by a node's line
+// is told, at whichever route and whatever that serves by now; and no other model's is.
 
 import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, expect, it } from "vitest";
@@ -33,6 +33,10 @@ it("is told of an image that a node looked at by its line, at any endpoint", asy
   const { slug } = await w.make({ models: [{ alias: "active" }] });
   const later = Date.now();
   expect((await w.predict(slug)).status).toBe(200);
+  await lastSince(later);
+  await w.admin.ok("PATCH", `/endpoints/${slug}`, { models: [{ model_id: w.two.model_id }] });
+  await lastSince(later);
+  await w.admin.ok("DELETE", `/endpoints/${slug}`);
   await lastSince(later);
   node.cut();
 });

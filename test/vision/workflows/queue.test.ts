@@ -210,7 +210,7 @@ describe("a run on a clip", () => {
     await held.query("LOCK TABLE workflow_delivery IN SHARE MODE");
     const script = { workflow_video: () => ({ ...done }) };
     const [standing, ended] = await working(script, async () => {
-      const ending = start();
+      const ending = start("wait_seconds=90");
       let underWay: VideoRun;
       try {
         // A message cannot be written down yet.
