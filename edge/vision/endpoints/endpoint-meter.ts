@@ -64,9 +64,10 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
   readonly #references = new Map<string, number[]>();
   /** When each model last answered. */
   readonly #answeredAt = new Map<string, number>();
-  /** Models whose references grew since the last flush, and models that answered. */
-  readonly #grown = new Set<string>();
+  /** Models that answered since the last flush. */
   readonly #answered = new Set<string>();
+  /** Models whose references grew since the last flush. */
+  readonly #grown = new Set<string>();
   readonly #trials: TrialStore;
 
   constructor(context: DurableObjectState, environment: object) {
