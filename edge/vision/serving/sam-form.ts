@@ -65,7 +65,7 @@ const LISTS: Partial<Record<FieldName, (value: unknown) => value is unknown[]>> 
 };
 const TEXTS: readonly FieldName[] = ["class", "threshold", "mask", "segmenter"];
 
-/** The fields of a form, as they come. Whoever makes one has to `free` what its crops take. */
+/** The fields of a form, as they come. Whoever makes one has to `free` it. */
 export class SamForm {
   readonly #clock: Clock;
   readonly #given: Partial<Record<FieldName, unknown>> = {};
@@ -124,6 +124,7 @@ export class SamForm {
     this.#crops.push(crop.toBase64());
   }
 
+  /** Gives back the room that crops take; again is of no account. */
   free(): void {
     this.#share?.free();
   }
