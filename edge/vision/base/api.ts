@@ -1,6 +1,7 @@
-// What the routes of every room share: the prefix of their paths, how a caller is known, and the
-// errors that most of them may answer.
+// What the routes of every room share: the prefix of their paths, how a caller is known, the errors
+// that most of them may answer, and how work goes on that nobody waits for any more.
 
+import type { Context } from "hono";
 import { whole } from "../../../shared/scalars.ts";
 import { errorResponses } from "../../http/app.ts";
 
@@ -40,3 +41,9 @@ export const pageQuery = (max: number, usual = 100) => ({
 /** Scheme and host that a request was sent to, for absolute addresses in its answer. */
 export const originOf = (context: { req: { url: string } }): string =>
   new URL(context.req.url).origin;
+
+/** Lets the work end in order also when the sender goes away and nobody reads its answer. */
+export async function toItsEnd<Result>(context: Context, work: Promise<Result>): Promise<Result> {
+  context.executionCtx.waitUntil(work.catch(() => {}));
+  return work;
+}

@@ -64,8 +64,6 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
   readonly #references = new Map<string, number[]>();
   /** When each model last answered. */
   readonly #answeredAt = new Map<string, number>();
-  /** Models that answered since the last flush. */
-  readonly #answered = new Set<string>();
   /** Models whose references grew since the last flush. */
   readonly #grown = new Set<string>();
   readonly #trials: TrialStore;
@@ -121,7 +119,6 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
       !isValidated && end.scores !== null && modelId !== null && this.#refers(modelId, end.scores);
     if (modelId !== null && end.code === null) {
       this.#answeredAt.set(modelId, Math.max(at, this.#answeredAt.get(modelId) ?? at));
-      this.#answered.add(modelId);
     }
     const { rollup } = this.#freshOf(at, modelId ?? NO_MODEL);
     addRequest(rollup, isReference ? { ...end, scores: null } : end);
@@ -224,6 +221,9 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
         for (const grain of Object.keys(GRAINS) as Grain[]) {
           this.#addRow(grain, startOf(minute, grain), modelId, rollup);
         }
+        const at = this.#answeredAt.get(modelId);
+        if (at === undefined) continue;
+        this.#sql.exec("INSERT OR REPLACE INTO last_answer VALUES (?, ?)", modelId, at);
       }
       for (const [grain, { keptMs }] of Object.entries(GRAINS)) {
         this.#sql.exec("DELETE FROM rollup WHERE grain = ? AND start < ?", grain, now - keptMs);
@@ -232,16 +232,11 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
         const text = JSON.stringify(this.#references.get(modelId));
         this.#sql.exec("INSERT OR REPLACE INTO reference VALUES (?, ?)", modelId, text);
       }
-      for (const modelId of this.#answered) {
-        const at = this.#answeredAt.get(modelId) ?? 0;
-        this.#sql.exec("INSERT OR REPLACE INTO last_answer VALUES (?, ?)", modelId, at);
-      }
       this.#writeBuckets(buckets);
       this.#trials.flush(now);
     });
     this.#buckets.keep(buckets);
     this.#grown.clear();
-    this.#answered.clear();
     this.#trials.flushed();
     this.#fresh = new Map();
     this.#unwritten = 0;

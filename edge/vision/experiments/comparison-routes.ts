@@ -22,11 +22,11 @@ import {
   listErrors,
   pageQuery,
   readErrors,
+  toItsEnd,
   writeErrors,
 } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { fileErrors } from "../serving/image-requests.ts";
-import { toItsEnd } from "../uploads/upload-routes.ts";
 import { ComparisonBody, RunBody, runForm, settingsOf } from "./comparison-bodies.ts";
 import { type RunRequest, readBody, readForm } from "./comparison-inputs.ts";
 import { sideModels } from "./comparison-models.ts";

@@ -14,12 +14,12 @@ import {
   conflict,
   listErrors,
   readErrors,
+  toItsEnd,
   writeErrors,
 } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { Slug } from "../endpoints/bodies.ts";
 import { fileBody, predictErrors } from "../serving/image-requests.ts";
-import { toItsEnd } from "../uploads/upload-routes.ts";
 import { checkTarget } from "./target-health.ts";
 import { predictByTarget } from "./target-predict.ts";
 import {

@@ -5,7 +5,15 @@ import { Failure } from "../../../shared/errors.ts";
 import { WeightsFile } from "../../../shared/training.ts";
 import { type App, errorResponses, json, WITHOUT_NUL } from "../../http/app.ts";
 import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
-import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
+import {
+  API,
+  bearer,
+  bodyErrors,
+  conflict,
+  readErrors,
+  toItsEnd,
+  writeErrors,
+} from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import {
   DATASET_MAX,
@@ -132,8 +140,6 @@ function addUpload(app: App<Parts>) {
     allow(caller, workspaceId, "engineer");
     const taking = { workspaceId, createdBy: caller.accountId };
     const work = receiveWeights(context.var.service, context.req.raw, taking);
-    // The work ends in order also when the sender goes away and nobody reads its answer.
-    context.executionCtx.waitUntil(work.catch(() => {}));
-    return context.json(await work, 201);
+    return context.json(await toItsEnd(context, work), 201);
   });
 }

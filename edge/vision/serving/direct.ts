@@ -154,7 +154,7 @@ interface LineGroup {
 
 /** A request to one of some nodes, and by when it is answered. */
 export interface LineCall extends LineGroup {
-  /** What a node is asked; of one that yields, without a place that others have or may need. */
+  /** What a node is asked; where it yields, no model leaves the node for it. */
   head(isYielding: boolean): Promise<LineHead>;
   /** The file in pieces. */
   image: readonly Uint8Array[];
@@ -198,12 +198,14 @@ export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying 
   for (const node of chosen) {
     const left = began + (node.warm ? call.warmMs : call.coldMs) - parts.clock();
     if (left <= 0 || statuses.filter(hadImage).length === NODES_MAX) break;
-    if (isEarly && isYielding && statuses.some(hadImage)) {
-      isYielding = false;
-      body = encodeAsk(await call.head(isYielding), call.image);
+    if (isEarly && isYielding) {
+      if (statuses.some(hadImage)) {
+        isYielding = false;
+        body = encodeAsk(await call.head(isYielding), call.image);
+      }
+      // Until then it has no node open a model, nor looks for room at many.
+      else if (!node.warm || statuses.length === NODES_MAX) break;
     }
-    // Until then it has no node open a model, nor looks for room at many.
-    if (isEarly && isYielding && (!node.warm || statuses.length === NODES_MAX)) break;
     const asked = parts.clock();
     const asking = { kind: head.kind, body, ms: left, signal, isBatch, isYielding };
     const answer = await ask(parts, node, asking);

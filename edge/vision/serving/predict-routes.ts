@@ -17,11 +17,10 @@ import {
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
 import { type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
-import { API, bearer } from "../base/api.ts";
+import { API, bearer, toItsEnd } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
 import { type MediaKind, VIDEO_HEAD_BYTES, videoType } from "../uploads/media-types.ts";
-import { toItsEnd } from "../uploads/upload-routes.ts";
 import { answerClip, enqueueClip } from "./clips.ts";
 import { type EarlyAnswer, EarlyLook } from "./early-look.ts";
 import {

@@ -14,12 +14,11 @@ import {
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
 import { callerOf, guard, workspacesFor, workspacesOf } from "../auth/scope.ts";
-import { API, bearer } from "../base/api.ts";
+import { API, bearer, toItsEnd } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { groundAll } from "../labeling/grounding.ts";
 import { offeringNodes } from "../tasks/nodes.ts";
 import { IMAGE } from "../uploads/media-types.ts";
-import { toItsEnd } from "../uploads/upload-routes.ts";
 import { answerClip, enqueueClip } from "./clips.ts";
 import {
   DIRECT_BYTES_MAX,

@@ -19,7 +19,7 @@ import {
 } from "../../../shared/node-protocol.ts";
 import { taskKind } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
-import { API } from "../base/api.ts";
+import { API, toItsEnd } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { addTaskAdministration } from "./admin-routes.ts";
 import { doorbellOf, lineOf, nextRing } from "./bell.ts";
@@ -253,12 +253,8 @@ function addFinish(app: App<Parts>, handlers: HandlersByKind) {
     const said = checked?.held ? ({ ...outcome, result: checked.held } as Outcome) : outcome;
     const taken = problem === null ? said : refused(problem);
     const { task, repeated } = await finish(service.database, report, taken);
-    if (!repeated) {
-      const delivered = deliverEnded(service, handlers, [task]);
-      // Also for a node that waits no longer: its next report is a repeated one.
-      context.executionCtx.waitUntil(delivered.catch(() => {}));
-      await delivered;
-    }
+    // A node that waits no longer reports again, and that is a repeated report.
+    if (!repeated) await toItsEnd(context, deliverEnded(service, handlers, [task]));
     const reply = { status: task.state, repeated };
     return context.json(problem === null ? reply : { ...reply, problem }, 200);
   });

@@ -2,13 +2,12 @@
 // already. Bodies are streamed, so their size costs no memory.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { type RefusedFile, Video, VideoBatch } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { callerOf, guard } from "../auth/scope.ts";
-import { API, bearer } from "../base/api.ts";
+import { API, bearer, toItsEnd } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { findProjectFor } from "../projects/projects.ts";
 import { type VideoRow, videoRecord } from "../projects/videos.ts";
@@ -57,12 +56,6 @@ const multipart = (fields: Record<string, typeof file | typeof files>) => ({
     },
   },
 });
-
-/** Lets the work end in order also when the sender goes away and nobody reads its answer. */
-export async function toItsEnd<Result>(context: Context, work: Promise<Result>): Promise<Result> {
-  context.executionCtx.waitUntil(work.catch(() => {}));
-  return work;
-}
 
 const oneVideo = ({ limits }: Parts): FormRules => ({
   kind: VIDEO,

@@ -5,11 +5,10 @@ import type { Context, MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { type App, errorResponses, isForm, json, jsonBody } from "../../http/app.ts";
 import { callerOf, guard, workspaceFor } from "../auth/scope.ts";
-import { API, bearer } from "../base/api.ts";
+import { API, bearer, toItsEnd } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { openShare } from "../serving/held-bytes.ts";
 import { fileBody, fileErrors } from "../serving/image-requests.ts";
-import { toItsEnd } from "../uploads/upload-routes.ts";
 import { WorkflowSlug } from "./bodies.ts";
 import {
   dryRunQuery,

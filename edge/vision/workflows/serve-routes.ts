@@ -3,9 +3,8 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { callerOf, guard } from "../auth/scope.ts";
-import { API, bearer } from "../base/api.ts";
+import { API, bearer, toItsEnd } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { toItsEnd } from "../uploads/upload-routes.ts";
 import { WorkflowSlug } from "./bodies.ts";
 import {
   dryRunQuery,

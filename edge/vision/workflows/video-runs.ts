@@ -216,26 +216,24 @@ export async function keepOutcomes(
   return rows.length > 0;
 }
 
-/** Whether the end of a run was asked for before it came. */
-export async function isCanceled(
+/** Whether a condition holds of a task. */
+async function holds(
   { database }: Pick<Parts, "database">,
   taskId: string,
+  condition: SQL,
 ): Promise<boolean> {
   const { rows } = await database.execute(sql`
-    SELECT FROM task WHERE id = ${taskId}::uuid AND cancel_requested_at IS NOT NULL`);
+    SELECT FROM task WHERE id = ${taskId}::uuid AND ${condition}`);
   return rows.length > 0;
 }
 
+/** Whether the end of a run was asked for before it came. */
+export const isCanceled = (parts: Pick<Parts, "database">, taskId: string): Promise<boolean> =>
+  holds(parts, taskId, sql`cancel_requested_at IS NOT NULL`);
+
 /** Whether nothing follows any more from the end of a run's task. */
-export async function isOver(
-  { database }: Pick<Parts, "database">,
-  taskId: string,
-): Promise<boolean> {
-  const { rows } = await database.execute(sql`
-    SELECT FROM task
-     WHERE id = ${taskId}::uuid AND (state <> 'finished' OR settled_at IS NOT NULL)`);
-  return rows.length > 0;
-}
+export const isOver = (parts: Pick<Parts, "database">, taskId: string): Promise<boolean> =>
+  holds(parts, taskId, sql`(state <> 'finished' OR settled_at IS NOT NULL)`);
 
 /** What became of a run's effects; null where they were not performed yet. */
 export function outcomesOf({ result }: Pick<Task, "result">): EffectReport[] | null {
