@@ -17,14 +17,15 @@
 #include <torch/cuda.h>
 #include <torch/version.h>
 #include "flags.h"
-// Older torches keep memory of a recording that failed.
+// The oldest torch whose allocator was tried with graphs of CUDA.
 #if defined(VANTAGE_GPU) && \
-    (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15))
+    (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11))
 #define VANTAGE_GRAPHS
 #include <ATen/cuda/CUDAGraph.h>
 #endif
 #ifdef VANTAGE_GPU
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -267,8 +268,63 @@ bool canRecord(const at::Device& device) {
 }
 
 #ifdef VANTAGE_GRAPHS
+/**
+ * A graph of CUDA and the memory that it computes in. Not torch's `CUDAGraph`, which never releases
+ * the memory of a capture that failed, and then counts the capture as being under way.
+ */
 struct Recording::Graph {
-  at::cuda::CUDAGraph graph;
+  Graph(const at::Device& device, at::cuda::MempoolId_t pool)
+      : device(device.index()), pool(pool) {}
+  ~Graph() {
+    if (executable) cudaGraphExecDestroy(executable);
+    if (!holdsPool) return;
+    try {
+      c10::cuda::CUDACachingAllocator::releasePool(device, pool);
+    } catch (const c10::Error&) {
+      // A destructor can't report it; the memory stays with the process.
+    }
+  }
+  Graph(const Graph&) = delete;
+
+  /** Captures what the work launches on the thread's stream, instead of executing it. */
+  void capture(const std::function<void()>& work) {
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device).stream();
+    const auto isCaptured = [stream](cudaStream_t other) { return other == stream; };
+    c10::cuda::CUDACachingAllocator::beginAllocateToPool(device, pool, isCaptured);
+    holdsPool = true;
+    cudaGraph_t graph = nullptr;
+    std::exception_ptr failure;
+    // Another thread prepares the next batch meanwhile: its calls are not captured.
+    cudaError_t status = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    if (status == cudaSuccess) {
+      try {
+        work();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      status = cudaStreamEndCapture(stream, &graph);
+    }
+    c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool);
+    if (status == cudaSuccess && !failure)
+      status = cudaGraphInstantiateWithFlags(&executable, graph, 0);
+    if (graph) cudaGraphDestroy(graph);
+    if (failure) {
+      // The error of the invalidated capture, which the next call would report as its own.
+      cudaGetLastError();
+      std::rethrow_exception(failure);
+    }
+    C10_CUDA_CHECK(status);
+  }
+
+  void launch() const {
+    C10_CUDA_CHECK(
+        cudaGraphLaunch(executable, c10::cuda::getCurrentCUDAStream(device).stream()));
+  }
+
+  c10::DeviceIndex device;
+  at::cuda::MempoolId_t pool;
+  bool holdsPool = false;
+  cudaGraphExec_t executable = nullptr;
 };
 #else
 struct Recording::Graph {};
@@ -279,29 +335,18 @@ Recording::Recording(const at::Device& device, std::function<void()> work, const
 Recording::~Recording() = default;
 
 std::unique_ptr<Recording::Graph> Recording::record() const {
-  auto recorded = std::make_unique<Graph>();
 #ifdef VANTAGE_GRAPHS
-  at::cuda::CUDAGraph& graph = recorded->graph;
-  const auto pool =
-      beside_ && beside_->graph_ ? beside_->graph_->graph.pool() : decltype(graph.pool()){};
-  // What steps before left in the allocator is no memory of a recording's, nor is it given back
-  // while one is made.
+  const bool isShared = beside_ && beside_->graph_;
+  auto recorded = std::make_unique<Graph>(
+      device_, isShared ? beside_->graph_->pool : at::cuda::graph_pool_handle());
+  // A capture takes none of the memory that the allocator keeps from earlier steps, and the
+  // allocator releases none while a capture is under way.
   releaseMemory(device_);
-  // Another thread prepares the next batch meanwhile: what it allocates is none of this.
-  graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
-  try {
-    work_();
-  } catch (...) {
-    try {
-      graph.capture_end();
-    } catch (const c10::Error&) {
-      // CUDA refuses what was recorded by half.
-    }
-    throw;
-  }
-  graph.capture_end();
-#endif
+  recorded->capture(work_);
   return recorded;
+#else
+  return nullptr;
+#endif
 }
 
 void Recording::run() {
@@ -312,7 +357,7 @@ void Recording::run() {
   }
   if (!graph_) graph_ = record();
 #ifdef VANTAGE_GRAPHS
-  graph_->graph.replay();
+  graph_->launch();
 #endif
 }
 

@@ -156,7 +156,8 @@ EngineCore::EngineCore(const EngineOptions& given)
   keepStepMemory(device);
   network.freeze(options.settings.freeze);
   training =
-      std::make_unique<Training>(network.state(), options.settings, options.graph.lossItems());
+      std::make_unique<Training>(network.state(), options.settings, options.precision,
+                                 options.graph.lossItems());
   if (options.recorded.value_or(canRecord(device)))
     recorded = std::make_unique<RecordedPasses>(network);
 }

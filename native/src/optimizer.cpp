@@ -21,11 +21,11 @@ constexpr int64_t kChunkCpu = 1 << 16;
 
 }  // namespace
 
-at::Tensor orthogonal(const at::Tensor& matrices) {
+at::Tensor orthogonal(const at::Tensor& matrices, at::ScalarType type) {
   const bool tall = matrices.size(1) > matrices.size(2);
   auto x = tall ? matrices.transpose(1, 2) : matrices;
   x = x / (x.square().sum({1, 2}, kKeepDim).sqrt() + kFrobeniusEps);
-  if (x.is_cuda()) x = x.to(at::kBFloat16);
+  x = x.to(type);
   for (int step = 0; step < kSchulzSteps; ++step) {
     const auto square = x.bmm(x.transpose(1, 2));
     const auto both = at::baddbmm(square, square, square, kSchulz[1], kSchulz[2]);
@@ -35,9 +35,11 @@ at::Tensor orthogonal(const at::Tensor& matrices) {
   return tall ? x.transpose(1, 2) : x;
 }
 
-Optimizer::Optimizer(const PackedState& packed, const TrainingSettings& settings)
+Optimizer::Optimizer(const PackedState& packed, const TrainingSettings& settings,
+                     Precision precision)
     : packed_(packed), settings_(settings), decay_(scaledDecay(settings)) {
   const at::Tensor& values = packed.values();
+  if (values.is_cuda() && precision != Precision::fp32) schulzType_ = at::kBFloat16;
   gradients_ = at::zeros_like(values);
   first_ = at::zeros_like(values);
   using Kind = TrainingSettings::Optimizer;
@@ -149,7 +151,7 @@ at::Tensor Optimizer::muon(const SlotGroup& group, const at::Tensor& gradient, d
                             {shape.step, shape.columns, 1},
                             all.storage_offset() + shape.start - group.start);
     };
-    batch(update).copy_(orthogonal(batch(blend)) * shape.factor);
+    batch(update).copy_(orthogonal(batch(blend), schulzType_) * shape.factor);
   }
   return update;
 }

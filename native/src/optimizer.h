@@ -6,8 +6,8 @@
 // - AdamW's first beta is the momentum of the settings, not warmed up: its correction needs one
 // beta.
 // - MuSGD makes both updates from the weights before the step; class branches learn at three times
-//   the rate under MuSGD alone. Newton-Schulz runs in bf16 on a GPU and in fp32 on a CPU, where
-//   bf16 is slow.
+//   the rate under MuSGD alone. Newton-Schulz runs in bf16 on a GPU whose passes are in bf16 or
+//   fp16, else in fp32: on a CPU bf16 is slow there.
 #pragma once
 #include <string>
 #include <vector>
@@ -42,7 +42,8 @@ class LossScale {
 
 class Optimizer {
  public:
-  Optimizer(const PackedState& packed, const TrainingSettings& settings);
+  /** `precision` is that of the passes. */
+  Optimizer(const PackedState& packed, const TrainingSettings& settings, Precision precision);
 
   /** Adds what a backward pass left to the gradients of the next step. */
   void gather();
@@ -78,6 +79,7 @@ class Optimizer {
   at::Tensor muon(const SlotGroup& group, const at::Tensor& gradient, double momentum);
 
   const PackedState& packed_;
+  at::ScalarType schulzType_ = at::kFloat;
   TrainingSettings settings_;
   double decay_;
   LossScale scale_;
@@ -89,8 +91,11 @@ class Optimizer {
   at::Tensor correction_, root_;
 };
 
-/** Matrices [n, rows, columns] made nearly orthogonal by five steps of Newton and Schulz. */
-at::Tensor orthogonal(const at::Tensor& matrices);
+/**
+ * Matrices [n, rows, columns] made nearly orthogonal by five steps of Newton and Schulz, computed
+ * in the given type; returned in fp32.
+ */
+at::Tensor orthogonal(const at::Tensor& matrices, at::ScalarType type);
 
 /** Exponential moving average of a state's parameters and statistics; counters are copied. */
 class Ema {
@@ -106,6 +111,7 @@ class Ema {
 
  private:
   const PackedState& packed_;
+  at::ScalarType schulzType_ = at::kFloat;
   PackedState::Copy average_;
   double decay_, tau_;
   int64_t updates_ = 0;

@@ -15,9 +15,11 @@ constexpr const char* kTrainerPrefix = "trainer.";
 /** Everything that the next step depends on, beside the network. */
 struct Training {
   /** `items`: the numbers that a step's losses are. */
-  Training(const std::vector<NamedTensor>& state, const TrainingSettings& settings, int64_t items)
+  /** `precision` is that of the passes, `items` the number of losses. */
+  Training(const std::vector<NamedTensor>& state, const TrainingSettings& settings,
+           Precision precision, int64_t items)
       : packed(state),
-        optimizer(packed, settings),
+        optimizer(packed, settings, precision),
         ema(packed, settings),
         sums(at::zeros({items + 1}, packed.values().options().dtype(at::kDouble))) {}
   Training(const Training&) = delete;

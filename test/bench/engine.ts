@@ -1,8 +1,9 @@
 // `npm run bench -- engine`: what a training step of detection and of segmentation costs, beside a
 // plain PyTorch loop of the same graph on the same torch, in one run. Each configuration runs in
-// processes of its own, the two in turn; fp32 and bf16 beside it in one process, step by step.
-// Where a GPU is: also larger batches, and the larger variant. Last, how many times as fast images
-// are made ready on two cores.
+// processes of its own, the two in turn; fp32 and bf16 beside it in one process, step by step. On a
+// GPU the engine trains augmented epochs, as a run does, while the plain loop has its one batch on
+// the device and augments nothing; also larger batches, and the larger variant. On a CPU last, how
+// many times as fast images are made ready on two cores.
 
 import { spawn, spawnSync } from "node:child_process";
 import { randomFillSync } from "node:crypto";
@@ -24,6 +25,8 @@ const { values } = parseArgs({
     device: { type: "string", default: "cpu" },
     threads: { type: "string", default: "2" },
     steps: { type: "string" },
+    /** Measures configurations whose names contain one of these; all by default. */
+    only: { type: "string", multiple: true },
     /** A Python that has torch; else one with the engine's is looked for. */
     python: { type: "string" },
     /** Of the process that measures one configuration of the engine. */
@@ -49,6 +52,8 @@ interface Measurement {
   /** Its version. */
   torch: string;
   seconds: number;
+  /** Images of those seconds; all steps' where it is left out. */
+  images?: number;
   /** Processor time, which other processes add nothing to. */
   cpuSeconds: number;
   losses: number[];
@@ -59,10 +64,16 @@ interface Measurement {
   /** Of an augmented epoch; the engine's alone. */
   imagesPerSecond?: number;
   /**
-   * On a GPU: the same without recordings, and how much of an epoch's time the GPU computed, in
-   * percent, as its driver tells it.
+   * On a GPU: images a second of steps without recordings, the time in which the GPU computed
+   * (percent, by its driver), and the number of steps that replayed a recording.
    */
-  onGpu?: { plainImagesPerSecond: number; busyPercent: number | null };
+  onGpu?: {
+    unrecordedRate: number;
+    busyPercent: number | null;
+    recorded: number;
+    /** Of the first epoch, in which libraries choose their algorithms and steps are recorded. */
+    firstSeconds: number;
+  };
   /** How many times as fast as fp32, by the clock and in time of the CPU; the engine's alone. */
   inBf16?: { clock: number; cpu: number };
 }
@@ -72,6 +83,9 @@ type StepTime = Awaited<ReturnType<Engine["probe"]>>;
 const CLASSES = 80;
 const OBJECTS = 8;
 const RING_CORNERS = 24;
+/** Of an epoch on a GPU, and how long such epochs are measured at least. */
+const GPU_IMAGES = 1_536;
+const GPU_SECONDS = 3;
 
 /** Boxes of every image: class, corners in pixels. */
 function truthsOf({ batch, imageSize }: Configuration): number[][][] {
@@ -150,8 +164,8 @@ function engineOf(configuration: Configuration, options: Pick<EngineOptions, "re
   });
 }
 
-async function measureEngine(configuration: Configuration): Promise<Measurement> {
-  const { task, imageSize, batch, precision, device, steps, warmup } = configuration;
+async function measureOnCpu(configuration: Configuration): Promise<Measurement> {
+  const { task, imageSize, batch, precision, steps, warmup } = configuration;
   const engine = engineOf(configuration);
   await engine.ready;
   const images = new Float32Array(batch * 3 * imageSize * imageSize);
@@ -177,34 +191,78 @@ async function measureEngine(configuration: Configuration): Promise<Measurement>
   const cpuSeconds = (user + system) / 1e6;
   const { bytes: memoryBytes } = await engine.probe({ batch, imageSize });
   const inBf16 = precision === "bf16" ? await speedup(engine, configuration) : null;
-  const gpu = device === "cuda" ? new GpuMeter() : null;
-  const epoch = await augmentedEpoch(engine, configuration);
-  const busyPercent = gpu?.end() ?? null;
-  await engine.close();
-  const { torch } = loadedEngine().describe();
-  const onGpu = gpu && { plainImagesPerSecond: await plainRate(configuration), busyPercent };
-  return {
-    torch,
-    seconds,
-    cpuSeconds,
-    losses,
-    memoryBytes,
-    ...(inBf16 && { inBf16 }),
-    ...epoch,
-    ...(onGpu && { onGpu }),
-  };
-}
-
-/** Images a second where steps are not recorded. */
-async function plainRate(configuration: Configuration): Promise<number> {
-  const engine = engineOf(configuration, { recorded: false });
+  const folder = mkdtempSync(join(tmpdir(), "vantage-bench-engine-"));
   try {
-    // The first epoch also measures which algorithms to use.
-    await augmentedEpoch(engine, configuration);
-    return (await augmentedEpoch(engine, configuration)).imagesPerSecond;
+    await setImages(engine, configuration, { folder, batches: steps });
+    const { parts, seconds: wall, images: done } = await trainedFor(engine, 0, 0);
+    const { torch } = loadedEngine().describe();
+    const measured = { torch, seconds, cpuSeconds, losses, memoryBytes, parts };
+    return { ...measured, imagesPerSecond: done / wall, ...(inBf16 && { inBf16 }) };
   } finally {
     await engine.close();
+    rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/**
+ * Epochs of augmented images from a file, for some seconds, after one in which libraries choose
+ * their algorithms and steps are recorded; then the same without recordings.
+ */
+async function measureOnGpu(configuration: Configuration): Promise<Measurement> {
+  const { batch, imageSize } = configuration;
+  const folder = mkdtempSync(join(tmpdir(), "vantage-bench-engine-"));
+  const trained = async (recorded: boolean) => {
+    const engine = engineOf(configuration, recorded ? {} : { recorded });
+    try {
+      await setImages(engine, configuration, { folder, batches: Math.ceil(GPU_IMAGES / batch) });
+      const first = await trainedFor(engine, 0, 0);
+      const meter = new GpuMeter();
+      const cpu = process.cpuUsage();
+      const epochs = await trainedFor(engine, 1, GPU_SECONDS);
+      const { user, system } = process.cpuUsage(cpu);
+      const busyPercent = meter.end();
+      const { bytes } = await engine.probe({ batch, imageSize });
+      return { ...epochs, bytes, busyPercent, cpuSeconds: (user + system) / 1e6, first };
+    } finally {
+      await engine.close();
+    }
+  };
+  try {
+    const own = await trained(true);
+    const unrecorded = await trained(false);
+    const { seconds, images, cpuSeconds, parts, busyPercent, recorded } = own;
+    const unrecordedRate = unrecorded.images / unrecorded.seconds;
+    return {
+      torch: loadedEngine().describe().torch,
+      seconds,
+      images,
+      cpuSeconds,
+      parts,
+      memoryBytes: own.bytes,
+      losses: [own.first.loss],
+      imagesPerSecond: images / seconds,
+      onGpu: { unrecordedRate, busyPercent, recorded, firstSeconds: own.first.seconds },
+    };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Trains epochs from one on, until so many seconds have passed; one epoch at least. */
+async function trainedFor(engine: Engine, first: number, secondsMin: number) {
+  const parts: Record<string, number> = {};
+  let [images, recorded, loss] = [0, 0, 0];
+  const began = performance.now();
+  const seconds = () => (performance.now() - began) / 1_000;
+  for (let epoch = first; epoch === first || seconds() < secondsMin; epoch++) {
+    const done = await engine.trainEpoch({ epoch, from: 0 }, () => {});
+    for (const [part, time] of Object.entries(done.seconds))
+      parts[part] = (parts[part] ?? 0) + time;
+    images += done.images;
+    recorded += done.recorded;
+    loss = done.losses.total;
+  }
+  return { parts, images, recorded, loss, seconds: seconds() };
 }
 
 /** How much of the time since it was made the first GPU computed, by its driver. */
@@ -246,33 +304,28 @@ async function speedup(engine: Engine, { batch, imageSize, steps }: Configuratio
   return { clock: ratio(({ seconds }) => seconds), cpu: ratio(({ cpuSeconds }) => cpuSeconds) };
 }
 
-/** An epoch from a file of images, augmented, as runs are trained: where its time goes. */
-async function augmentedEpoch(engine: Engine, configuration: Configuration) {
-  const { task, batch, imageSize, steps } = configuration;
-  const folder = mkdtempSync(join(tmpdir(), "vantage-bench-engine-"));
-  try {
-    const path = join(folder, "images");
-    const bytes = 3 * imageSize * imageSize;
-    writeFileSync(path, randomFillSync(Buffer.alloc(batch * bytes)));
-    const distinct = truthsOf(configuration).map((list, at) => ({
-      offset: at * bytes,
-      width: imageSize,
-      height: imageSize,
-      boxes: Float32Array.from(list.flat()),
-      ...(task === "segmentation" && {
-        rings: Float32Array.from(list.flatMap(ringOf)),
-        ringStarts: Int32Array.from(list, (_, object) => object * RING_CORNERS),
-      }),
-    }));
-    const images = Array.from({ length: steps }, () => distinct).flat();
-    await engine.setDataset("train", { path, images });
-    const began = performance.now();
-    const done = await engine.trainEpoch({ epoch: 0, from: 0 }, () => {});
-    const wall = (performance.now() - began) / 1_000;
-    return { parts: { ...done.seconds }, imagesPerSecond: done.images / wall };
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+/** Gives the engine a dataset of so many batches, all of the same images of noise. */
+async function setImages(
+  engine: Engine,
+  { task, batch, ...configuration }: Configuration,
+  { folder, batches }: { folder: string; batches: number },
+) {
+  const { imageSize } = configuration;
+  const path = join(folder, "images");
+  const bytes = 3 * imageSize * imageSize;
+  writeFileSync(path, randomFillSync(Buffer.alloc(batch * bytes)));
+  const distinct = truthsOf({ task, batch, ...configuration }).map((list, at) => ({
+    offset: at * bytes,
+    width: imageSize,
+    height: imageSize,
+    boxes: Float32Array.from(list.flat()),
+    ...(task === "segmentation" && {
+      rings: Float32Array.from(list.flatMap(ringOf)),
+      ringStarts: Int32Array.from(list, (_, object) => object * RING_CORNERS),
+    }),
+  }));
+  const images = Array.from({ length: batches }, () => distinct).flat();
+  await engine.setDataset("train", { path, images });
 }
 
 const environment = { ...process.env, ...ENGINE_ENVIRONMENT };
@@ -317,10 +370,11 @@ function configurations(): Configuration[] {
     );
   }
   const steps = Number(values.steps ?? 30);
-  const sizes = [8, 16, 64, 128].flatMap((batch) => TASKS.map((task) => ({ batch, task })));
+  // By how much they say: a part of them may be all that there is time for.
+  const sizes = [64, 8, 128, 16].flatMap((batch) => TASKS.map((task) => ({ batch, task })));
   return (["det26n", "det26m"] as const).flatMap((variant) =>
     sizes.flatMap((size) =>
-      (["fp32", "bf16"] as const).map((precision) => ({
+      (["bf16", "fp32"] as const).map((precision) => ({
         ...size,
         variant,
         precision,
@@ -333,6 +387,9 @@ function configurations(): Configuration[] {
     ),
   );
 }
+
+const nameOf = ({ task, variant, imageSize, batch, precision }: Configuration) =>
+  [task, variant, imageSize, batch, precision].join(", ");
 
 const say = (line: string) => process.stdout.write(`${line}\n`);
 
@@ -349,50 +406,58 @@ async function main() {
       "processor time | memory |",
   );
   say("|---|---|---|---|---|---|");
-  const notes: string[] = [];
+  const note = (line: string) => process.stderr.write(`${line}\n`);
   const engine = await probeEngine({ PATH: process.env.PATH ?? "", ...ENGINE_ENVIRONMENT });
   const python = values.python ?? pythonOf("engine" in engine ? engine.engine.torch : "");
   const problem = torchProblem(python);
   if (problem) process.stderr.write(`${problem}\n`);
-  for (const configuration of configurations()) {
+  const wanted = configurations().filter(
+    (one) => !values.only || values.only.some((text) => nameOf(one).includes(text)),
+  );
+  for (const configuration of wanted) {
     const one = JSON.stringify(configuration);
     const own = run(process.execPath, [import.meta.filename, "--one", one], "");
     const other = problem ? null : plain(python, configuration);
-    const { task, variant, imageSize, batch, precision, steps } = configuration;
-    const each = (measured: Measurement | null) =>
-      measured && (measured.seconds * 1_000) / (steps * batch);
+    const { batch, steps } = configuration;
+    const each = (measured: Measurement | null, seconds = measured?.seconds ?? 0) =>
+      measured && (seconds * 1_000) / (measured.images ?? steps * batch);
     const shown = (value: number | null) => value?.toFixed(2) ?? "–";
     const memory = own?.memoryBytes ? `${Math.round(own.memoryBytes / 1e6)} MB` : "";
     const [mine, theirs] = [each(own), each(other)];
     const figures = [mine, theirs].map(shown);
     const ratio = shown(mine && theirs && theirs / mine);
-    const inCpu = shown(own && other && other.cpuSeconds / own.cpuSeconds);
-    const name = [task, variant, imageSize, batch, precision].join(", ");
+    const [myCpu, theirCpu] = [own, other].map((one) => each(one, one?.cpuSeconds));
+    const inCpu = shown(myCpu && theirCpu ? theirCpu / myCpu : null);
+    const name = nameOf(configuration);
     say(`| ${[name, ...figures, ratio, inCpu, memory].join(" | ")} |`);
     if (own) {
       const rate = own.imagesPerSecond?.toFixed(1);
       const rest = `torch ${own.torch}, first loss ${own.losses[0]}`;
-      notes.push(`${name}: ${rate} images/s augmented (${shares(own)}); ${rest}`);
+      note(`${name}: ${rate} images/s augmented (${shares(own)}); ${rest}`);
     }
     if (other) {
       const rest = `torch ${other.torch}, first loss ${other.losses[0]}`;
-      notes.push(`plain without data: ${shares(other)}; ${rest}`);
+      const parts = configuration.device === "cpu" ? `${shares(other)}; ` : "";
+      note(`plain without data: ${parts}${rest}`);
     }
     if (own?.onGpu) {
-      const { plainImagesPerSecond, busyPercent } = own.onGpu;
-      const times = ((own.imagesPerSecond ?? 0) / plainImagesPerSecond).toFixed(2);
-      notes.push(`${name}: ${times} times as fast as unrecorded; GPU busy ${busyPercent} %`);
+      const { unrecordedRate, busyPercent, recorded, firstSeconds } = own.onGpu;
+      const times = ((own.imagesPerSecond ?? 0) / unrecordedRate).toFixed(2);
+      note(
+        `${name}: ${times} times as fast as unrecorded (${recorded} steps recorded); ` +
+          `GPU busy ${busyPercent?.toFixed(0)} %; first epoch ${firstSeconds.toFixed(1)} s`,
+      );
     }
     if (own?.inBf16) {
       const { clock, cpu } = own.inBf16;
-      notes.push(
+      note(
         `${name}: ${clock.toFixed(2)} times as fast as fp32, ` +
           `${cpu.toFixed(2)} in processor time (load ${loadavg()[0]?.toFixed(1)})`,
       );
     }
   }
-  say(`\n${notes.join("\n")}\n`);
-  if (values.device !== "cuda") sayScaling();
+  if (values.device === "cuda") return;
+  sayScaling();
   // A process of its own, with as many threads for images as a node has.
   const prepared = join(import.meta.dirname, "training-data.ts");
   spawnSync(process.execPath, [prepared, "--images", "200"], { stdio: "inherit" });
@@ -409,7 +474,9 @@ function sayScaling() {
 }
 
 if (values.one) {
-  const measured = await measureEngine(JSON.parse(values.one) as Configuration);
+  const configuration = JSON.parse(values.one) as Configuration;
+  const measure = configuration.device === "cuda" ? measureOnGpu : measureOnCpu;
+  const measured = await measure(configuration);
   say(JSON.stringify(measured));
 } else if (values.scaling) {
   const shape = { imageSize: 320, batch: 8 };

@@ -224,6 +224,7 @@ def main():
     masks = masks_of(truths, side, device) if has_masks else None
     bf16 = given["precision"] == "bf16"
     marks = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
+    # A GPU is waited for before and after all steps alone, so its steps have no times by part.
     sync = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     losses, began, cpu = [], 0.0, 0.0
     for step in range(given["warmup"] + given["steps"]):
@@ -242,21 +243,20 @@ def main():
         if has_masks:
             many = many + 7.5 * count * semantic_loss(whole[1], truths, masks)
         loss = 0.8 * many + 0.2 * one
-        sync()
         at.append(time.perf_counter())
         loss.backward()
-        sync()
         at.append(time.perf_counter())
         torch.nn.utils.clip_grad_norm_(net.parameters(), 10.0)
         optimizer.step()
-        sync()
         at.append(time.perf_counter())
         for name, start, end in zip(marks, at, at[1:]):
             marks[name] += end - start
-        losses.append(loss.item() / count)
+        losses.append(loss.detach() / count)
+    sync()
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
-    report = {"torch": torch.__version__, "seconds": seconds, "parts": marks, "losses": losses}
+    values = [loss.item() for loss in losses]
+    report = {"torch": torch.__version__, "seconds": seconds, "parts": marks, "losses": values}
     print(json.dumps({**report, "memoryBytes": memory, "cpuSeconds": cpu}))
 
 
