@@ -205,15 +205,24 @@ export function nearestWords(text: string, words: Words): string[] {
     .map(({ word }) => word);
 }
 
-/** Insertions, deletions and replacements of letters between two words. */
-export function editDistance(a: string, b: string): number {
+/**
+ * Insertions, deletions and replacements of letters between two words (Levenshtein). Where there
+ * are more than `max`, the result is any number above it, and the work ends early.
+ */
+export function editDistance(a: string, b: string, max = Number.POSITIVE_INFINITY): number {
+  if (Math.abs(a.length - b.length) > max) return max + 1;
   let row = Array.from({ length: b.length + 1 }, (_, index) => index);
   for (let i = 1; i <= a.length; i++) {
     const next = [i];
+    let rowMin = i;
     for (let j = 1; j <= b.length; j++) {
       const replaced = (row[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      next.push(Math.min(replaced, (row[j] as number) + 1, (next[j - 1] as number) + 1));
+      const edits = Math.min(replaced, (row[j] as number) + 1, (next[j - 1] as number) + 1);
+      next.push(edits);
+      rowMin = Math.min(rowMin, edits);
     }
+    // No later row has a smaller number than the smallest of this one.
+    if (rowMin > max) return max + 1;
     row = next;
   }
   return row[b.length] as number;
@@ -224,7 +233,12 @@ const bare = (name: string) => name.toLowerCase().replace(/[^a-z0-9]/g, "");
 /** The declared name that was most likely meant, or null when none resembles it. */
 export function nearest(name: string, declared: readonly string[]): string | null {
   const given = bare(name.slice(0, 64));
-  const distances = declared.map((each) => ({ each, edits: editDistance(given, bare(each)) }));
-  const best = distances.toSorted((one, other) => one.edits - other.edits)[0];
-  return best && best.edits <= Math.max(1, bare(best.each).length / 3) ? best.each : null;
+  let best: { name: string; edits: number; max: number } | null = null;
+  for (const each of declared) {
+    const wanted = bare(each);
+    const max = Math.max(1, wanted.length / 3);
+    const edits = editDistance(given, wanted, best?.edits);
+    if (!best || edits < best.edits) best = { name: each, edits, max };
+  }
+  return best && best.edits <= best.max ? best.name : null;
 }

@@ -22,9 +22,10 @@ import {
   type ServiceDescription,
 } from "./description.ts";
 import { apiPage, pagePolicy } from "./docs.ts";
+import { invalidRequest, issuesOf } from "./issues.ts";
 import { createLog, type Log, loggableQuery, scrub } from "./log.ts";
 import { nullsAsNotGiven } from "./not-given.ts";
-import { type Issue, parameterIssues } from "./query.ts";
+import { parameterIssues } from "./query.ts";
 import { letRefusedPass } from "./refused-body.ts";
 
 /** What a handler finds in `context.var`. */
@@ -394,17 +395,6 @@ function measured<Opened>(
 function templateOf(context: Context): string {
   const route = matchedRoutes(context).find(({ method }) => method !== "ALL");
   return route ? route.path.replace(/:(\w+)(\{[^}]*\})?/g, "{$1}") : "";
-}
-
-const issuesOf = (error: z.core.$ZodError): Issue[] =>
-  error.issues.map((issue) => ({
-    field: issue.path.join("."),
-    problem: issue.message.endsWith("received undefined") ? "required" : issue.message,
-  }));
-
-function invalidRequest(issues: readonly Issue[]): Failure {
-  const detail = issues.map(({ field, problem }) => `${field || "body"}: ${problem}`).join("; ");
-  return new Failure("invalid_request", detail, { data: { issues } });
 }
 
 function answerError(thrown: unknown, context: Context): Response {

@@ -3,12 +3,7 @@
 
 import type { Context } from "hono";
 import { nearest } from "../../shared/vocabulary.ts";
-
-/** A problem of a request, as the body of `invalid_request` lists it. */
-export interface Issue {
-  field: string;
-  problem: string;
-}
+import { ISSUES_MAX, type Issue } from "./issues.ts";
 
 /**
  * A problem for each query parameter of a request that its route does not declare, or that comes
@@ -24,8 +19,9 @@ export function parameterIssues(context: Context, declared: readonly string[]): 
   const undeclared = given
     .map(([name]) => name)
     .filter((name) => !declared.includes(name))
-    .map((name) => {
-      const meant = nearest(name, declared);
+    .map((name, index) => {
+      // A comparison with all known names costs some thousands of operations.
+      const meant = index < ISSUES_MAX ? nearest(name, declared) : null;
       const known =
         declared.length > 0 ? `this route knows ${declared.join(", ")}` : "none is known";
       const advice = meant ? `did you mean ${meant}?` : known;

@@ -30,7 +30,6 @@ export function checkWorkflow(
 ): WorkflowCheck {
   const inlining = inlineWorkflows(definition, library);
   checkCounts(definition, inlining.problems);
-  const checking = new Checking(inlining, library);
   const length = `longer than ${DEFINITION_LIMITS.characters} characters`;
   if (isTooLong(definition))
     inlining.problems.add(
@@ -60,8 +59,11 @@ export function checkWorkflow(
         fix: "leave sub-workflows out, or give their inputs by reference",
       },
     );
-  const plan = checking.plan();
   const problems = inlining.problems.all;
+  // What is too large is measured alone: literals are hashed only where all of them are few.
+  if (problems.some(({ code, step }) => code === "limit" && step === null))
+    return { problems, plan: null };
+  const plan = new Checking(inlining, library).plan();
   return { problems, plan: problems.length === 0 ? plan : null };
 }
 

@@ -13,7 +13,7 @@ import {
   type WorkflowStep,
 } from "./definition.ts";
 import type { Kind } from "./kinds.ts";
-import { otherName, Problems } from "./problems.ts";
+import { Problems } from "./problems.ts";
 
 export interface WorkflowLibrary {
   blocks: ReadonlyMap<string, Block>;
@@ -181,7 +181,7 @@ class Inliner {
     const inner = this.#library.workflows.get(slug);
     if (!inner) {
       const detail = `there is no workflow ${slug.slice(0, 100)}`;
-      const fix = otherName(slug, known, "save it first");
+      const fix = this.problems.otherName(slug, known, "save it first");
       this.problems.add("unknown_workflow", spot, { detail, fix });
       return null;
     }
@@ -212,7 +212,7 @@ class Inliner {
         { step: step.id, port },
         {
           detail: "the workflow has no such input",
-          fix: otherName(port, names, "leave it out: it has none"),
+          fix: this.problems.otherName(port, names, "leave it out: it has none"),
         },
       );
     for (const input of inputs) {

@@ -5,7 +5,7 @@ import type { z } from "zod";
 import { type Block, type InputPort, type Ports, portsFor, problemFor } from "./block.ts";
 import { parseReference, type WorkflowStep } from "./definition.ts";
 import { isShallow, NESTING_MAX } from "./nesting.ts";
-import { named, otherName, type Problems } from "./problems.ts";
+import { named, type Problems } from "./problems.ts";
 
 /** Problems of one step that is given what it does not know; more of them tell nobody more. */
 const UNKNOWN_PARAMETERS_MAX = 20;
@@ -29,7 +29,7 @@ export function outlineOf(
   const block = blocks.get(step.type);
   if (!block) {
     const detail = `there is no block ${step.type}`;
-    const fix = otherName(step.type, [...blocks.keys()], "take another one");
+    const fix = problems.otherName(step.type, [...blocks.keys()], "take another one");
     problems.add("unknown_block", { step: step.id, port: null }, { detail, fix });
     return null;
   }
@@ -92,7 +92,7 @@ function tellOfUnknown({ step, block, ports }: Outline, problems: Problems): voi
   const unknown = Object.keys(step.parameters).filter((name) => !known.includes(name));
   for (const port of unknown.slice(0, UNKNOWN_PARAMETERS_MAX)) {
     const detail = `${block.type} has neither a port nor a parameter of this name`;
-    const fix = otherName(port, known, "leave it out: the block takes none");
+    const fix = problems.otherName(port, known, "leave it out: the block takes none");
     problems.add("unknown_parameter", { step: step.id, port }, { detail, fix });
   }
   const twice = Object.keys(ports.inputs).filter((name) => statics.includes(name));

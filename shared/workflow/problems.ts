@@ -7,6 +7,11 @@ import type { Kind } from "./kinds.ts";
 
 /** Beyond it a list helps nobody, and a hostile definition makes any number. */
 const PROBLEMS_MAX = 500;
+/**
+ * Unknown names of a definition that are compared with the known ones. Each comparison costs some
+ * thousands of operations, and a definition may have thousands of unknown names.
+ */
+const SUGGESTIONS_MAX = 20;
 
 /** Where a problem is: a step and its port, or an input's or output's name. */
 export interface ProblemSpot {
@@ -16,6 +21,7 @@ export interface ProblemSpot {
 
 export class Problems {
   readonly all: WorkflowProblem[] = [];
+  #suggestions = 0;
 
   get isFull(): boolean {
     return this.all.length >= PROBLEMS_MAX;
@@ -28,18 +34,19 @@ export class Problems {
   ): void {
     if (!this.isFull) this.all.push({ code, step, port, detail: said.detail, fix: said.fix });
   }
+
+  /** What to do about a name that is not known; `none` where no name is. */
+  otherName(name: string, known: readonly string[], none: string): string {
+    const isCompared = !this.isFull && this.#suggestions++ < SUGGESTIONS_MAX;
+    const meant = isCompared ? nearest(name, known) : null;
+    if (meant) return `did you mean ${meant}?`;
+    return known.length > 0 ? `take one of ${named(known)}` : none;
+  }
 }
 
 /** Some names as a sentence has them. */
 export const named = (names: readonly string[]): string =>
   names.length > 12 ? `${names.slice(0, 12).join(", ")}, …` : names.join(", ");
-
-/** What to do about a name that is not known. */
-export function otherName(name: string, known: readonly string[], none: string): string {
-  const meant = nearest(name, known);
-  if (meant) return `did you mean ${meant}?`;
-  return known.length > 0 ? `take one of ${named(known)}` : none;
-}
 
 const VOWEL = /^[aeiou]/;
 /** A kind after its article. */

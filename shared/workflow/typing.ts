@@ -8,7 +8,7 @@ import { isKindOf, type Kind, trackedKind } from "./kinds.ts";
 import { contentKey, isWritable, meaningOf, readLiteral } from "./literals.ts";
 import { isOpen, type Outline } from "./outline.ts";
 import type { Lineage, PlannedInput, PlannedSource, PlannedStep } from "./plan.ts";
-import { aKind, otherName, type ProblemSpot, type Problems } from "./problems.ts";
+import { aKind, type ProblemSpot, type Problems } from "./problems.ts";
 
 export interface TypedValue {
   kind: Kind | null;
@@ -129,18 +129,22 @@ export class StepTyping {
     };
     if (!reference) return unknown(`${text} is no reference`, "write $steps.<step>.<output>");
     const { inputs, steps, replaced } = this.#scope;
+    const problems = this.#problems;
     if (reference.source === "inputs") {
       if (replaced.get(reference.name) === null) return null;
-      const names = [...inputs.keys()];
-      const fix = otherName(reference.name, names, "declare it under inputs");
-      return inputs.get(reference.name) ?? unknown(`there is no input ${reference.name}`, fix);
+      const input = inputs.get(reference.name);
+      if (input) return input;
+      const fix = problems.otherName(reference.name, [...inputs.keys()], "declare it under inputs");
+      return unknown(`there is no input ${reference.name}`, fix);
     }
     const { step, port } = reference;
     const outputs = steps.get(step);
     if (outputs === null) return null;
     if (outputs) {
-      const fix = otherName(port, [...outputs.keys()], `${step} has no outputs`);
-      return outputs.get(port) ?? unknown(`${step} has no output ${port}`, fix);
+      const output = outputs.get(port);
+      if (output) return output;
+      const fix = problems.otherName(port, [...outputs.keys()], `${step} has no outputs`);
+      return unknown(`${step} has no output ${port}`, fix);
     }
     const names = replaced.get(step);
     if (names === null) return null;
@@ -153,11 +157,11 @@ export class StepTyping {
       return null;
     }
     if (names) {
-      const fix = otherName(port, names, `${step} has no outputs`);
+      const fix = problems.otherName(port, names, `${step} has no outputs`);
       return unknown(`the workflow of ${step} has no output ${port}`, fix);
     }
     const known = [...steps.keys(), ...replaced.keys()].filter((id) => !id.includes("."));
-    return unknown(`there is no step ${step}`, otherName(step, known, "add it"));
+    return unknown(`there is no step ${step}`, problems.otherName(step, known, "add it"));
   }
 
   /** What a port is given: a value, nothing, or, null, what a problem keeps from being known. */

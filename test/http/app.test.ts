@@ -104,6 +104,29 @@ describe("the chassis", () => {
     });
   });
 
+  it("lists the first of thousands of issues, and the number of the others", async () => {
+    captureLog();
+    const { app, request } = sample();
+    const schema = z.strictObject({ values: z.array(z.number()) });
+    const body = { content: { "application/json": { schema } } };
+    const responses = { 200: { description: "" } };
+    const route = createRoute({ method: "post", path: "/many", request: { body }, responses });
+    app.openapi(route, (context) => context.json({}, 200));
+    const unknown = Array.from({ length: 3_000 }, (_, index) => `unknown_${index}=1`).join("&");
+    const query = await (await request(`/things?symbol=a&${unknown}`)).text();
+    expect(query.length).toBeLessThan(8_000);
+    expect(ErrorBody.parse(JSON.parse(query))).toMatchObject({
+      detail: expect.stringMatching(/; and 2984 more$/),
+      issues: expect.objectContaining({ length: 16 }),
+    });
+    const values = Array.from({ length: 10_000 }, () => "x");
+    const headers = { "Content-Type": "application/json" };
+    const sent = { method: "POST", headers, body: JSON.stringify({ values }) };
+    const found = ErrorBody.parse(await (await request("/many", sent)).json());
+    expect(found.detail).toMatch(/^values\.0: .+; and 9984 more$/);
+    expect(found.issues).toHaveLength(16);
+  });
+
   it.each(["application/json", "text/plain", "application/x-www-form-urlencoded"])(
     "takes an empty body of the type %s for none where one may be left out",
     async (type) => {

@@ -4,6 +4,7 @@
 import type { ComparisonSettings, SessionInput } from "../../../shared/comparisons.ts";
 import { Failure } from "../../../shared/errors.ts";
 import { nearest } from "../../../shared/vocabulary.ts";
+import { invalidRequest, issuesOf } from "../../http/issues.ts";
 import { allow, type Caller, workspaceFor, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import { findJob } from "../labeling/jobs.ts";
@@ -129,8 +130,7 @@ const HEAD = ["comparison_id", "configuration", "workspace_id"];
 function parsed(given: Readonly<Record<string, string>>): RunBody {
   const read = RunBody.safeParse(given);
   if (read.success) return read.data;
-  const issues = read.error.issues.map(({ path, message }) => `${path.join(".")}: ${message}`);
-  throw invalid(issues.join("; "));
+  throw invalidRequest(issuesOf(read.error));
 }
 
 function unknownField(name: string): Failure {

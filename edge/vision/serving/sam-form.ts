@@ -9,6 +9,7 @@ import { decimal } from "../../../shared/scalars.ts";
 import { Bbox, PIXELS_MAX, Point } from "../../../shared/shapes.ts";
 import type { Clock } from "../../../shared/time.ts";
 import { nearest } from "../../../shared/vocabulary.ts";
+import { invalidRequest, issuesOf } from "../../http/issues.ts";
 import { nullsAsNotGiven } from "../../http/not-given.ts";
 import type { Parts } from "../base/parts.ts";
 import {
@@ -132,10 +133,7 @@ export class SamForm {
   /** What is asked, once the form has ended. Fails with `invalid_request`. */
   request(of: "image" | "clip"): SamRequest {
     const read = GivenFields.safeParse(this.#given);
-    if (!read.success) {
-      const issues = read.error.issues.map(({ path, message }) => `${path.join(".")}: ${message}`);
-      throw invalid(issues.join("; "));
-    }
+    if (!read.success) throw invalidRequest(issuesOf(read.error));
     const { threshold, mask, segmenter = null } = read.data;
     const prompts = promptsOf(read.data, this.#crops);
     const pointing = prompts.find(({ kind }) => kind === "points" || kind === "box");

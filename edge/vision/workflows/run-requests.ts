@@ -10,6 +10,7 @@ import { BLOCKS } from "../../../shared/workflow/blocks.ts";
 import { Json, WorkflowDefinition } from "../../../shared/workflow/definition.ts";
 import { inlineWorkflows } from "../../../shared/workflow/inline.ts";
 import { isForm } from "../../http/app.ts";
+import { invalidRequest, issuesOf } from "../../http/issues.ts";
 import { nullsAsNotGiven } from "../../http/not-given.ts";
 import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
@@ -98,14 +99,7 @@ export async function askedAdHoc(
 ): Promise<AskedRun> {
   if (json == null) throw invalid("definition: required");
   const read = Definition.safeParse(json);
-  if (!read.success) {
-    const issues = read.error.issues.map(({ path, message }) => ({
-      field: ["definition", ...path].join("."),
-      problem: message,
-    }));
-    const detail = issues.map(({ field, problem }) => `${field}: ${problem}`).join("; ");
-    throw new Failure("invalid_request", detail.slice(0, 2_000), { data: { issues } });
-  }
+  if (!read.success) throw invalidRequest(issuesOf(read.error, ["definition"]));
   const asked = await askedOf(parts, caller, { ...wish, definition: read.data });
   if (asked.plan.hasEffects && !wish.dryRun) allow(caller, wish.workspaceId, EFFECTS_ROLE);
   return asked;

@@ -1,6 +1,7 @@
 // Texts → classes of the closed vocabulary: what is understood, what is said to be ignored, and
 // what is refused.
 
+import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { COCO_NAMES, COCO_WORDS } from "../../../gpu-node/segmenters/coco-words.ts";
 import {
@@ -10,6 +11,7 @@ import {
   type Grounding,
   ground,
   groundingWarning,
+  nearest,
   nearestWords,
   plain,
 } from "../../../shared/vocabulary.ts";
@@ -22,6 +24,30 @@ const ignored = (text: string) => {
   const grounded = ground(text, COCO_WORDS);
   return "ids" in grounded ? grounded.ignored : null;
 };
+
+describe("the declared name nearest to another", () => {
+  const name = fc.string({ unit: fc.constantFrom(..."abcde_"), maxLength: 12 });
+
+  it("is the first of those with the fewest edits, if these are a third of it at most", () => {
+    const bare = (text: string) => text.replaceAll("_", "");
+    const property = fc.property(name, fc.array(name, { maxLength: 8 }), (given, declared) => {
+      const edits = declared.map((each) => editDistance(bare(given), bare(each)));
+      const best = declared[edits.indexOf(Math.min(...edits))];
+      const isNear = Math.min(...edits) <= Math.max(1, bare(best ?? "").length / 3);
+      expect(nearest(given, declared)).toBe(best !== undefined && isNear ? best : null);
+    });
+    fc.assert(property, { numRuns: 500 });
+  });
+
+  it("is compared no further than a bound asks", () => {
+    const property = fc.property(name, name, fc.nat(8), (one, other, max) => {
+      const edits = editDistance(one, other);
+      const bounded = editDistance(one, other, max);
+      expect(bounded > max ? max + 1 : bounded).toBe(Math.min(edits, max + 1));
+    });
+    fc.assert(property, { numRuns: 500 });
+  });
+});
 
 describe("the vocabulary", () => {
   it("has COCO's 80 classes, each answering to its own name and plural", () => {

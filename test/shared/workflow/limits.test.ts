@@ -36,4 +36,61 @@ describe("a definition", () => {
       ["it has 101 outputs; a definition has 100 at most", "leave some out"],
     ]);
   });
+
+  it("with thousands of unknown names has few of them compared with all known ones", () => {
+    const steps = names(100, "step_number_").map((id) => ({
+      id,
+      type: "add@1",
+      parameters: { a: `$steps.${id}x.sum`, b: `$steps.${id}y.sum`, time: 1, timez: 1, tims: 1 },
+    }));
+    const outputs = [{ name: "y", value: "$steps.step_number_0.sum" }];
+    const definition = WorkflowDefinition.parse({ version: "1.0", inputs: [], steps, outputs });
+    const { problems } = checkWorkflow(definition, { blocks: TEST_BLOCKS, workflows: new Map() });
+    expect(problems).toHaveLength(500);
+    expect(problems.filter(({ fix }) => fix.startsWith("did you mean"))).toHaveLength(20);
+  });
+
+  it("that sub-workflows make too long is measured before its literals are hashed", () => {
+    let written = 0;
+    const literal = {
+      text: "x".repeat(100_000),
+      toJSON() {
+        written += 1;
+        return this.text;
+      },
+    };
+    const inner = WorkflowDefinition.parse({
+      version: "1.0",
+      inputs: [{ name: "value", kind: "any" }],
+      steps: [{ id: "one", type: "add@1", parameters: { a: 1 } }],
+      outputs: [{ name: "y", value: "$steps.one.sum" }],
+    });
+    const [input] = inner.inputs;
+    const large = {
+      ...inner,
+      inputs: [{ ...input, name: "value", kind: "any", default: literal }],
+    };
+    const outer = WorkflowDefinition.parse({
+      version: "1.0",
+      inputs: [],
+      steps: names(190, "w").map((id) => ({
+        id,
+        type: "workflow@1",
+        parameters: { slug: "large" },
+      })),
+      outputs: [{ name: "y", value: "$steps.w0.y" }],
+    });
+    // A literal that counts how often it is written is no JSON.
+    const workflows = new Map([["large", large as unknown as WorkflowDefinition]]);
+    const { problems, plan } = checkWorkflow(outer, { blocks: TEST_BLOCKS, workflows });
+    expect(plan).toBeNull();
+    expect(problems).toEqual([
+      expect.objectContaining({
+        code: "limit",
+        detail: expect.stringMatching(/longer than 500000/),
+      }),
+    ]);
+    // Five of them reach the limit.
+    expect(written).toBeLessThanOrEqual(6);
+  });
 });
