@@ -22,3 +22,26 @@ export async function performDuties<Given extends unknown[]>(
     }
   }
 }
+
+/**
+ * Performs a duty for each item, `atOnce` of them at a time. A failure is logged and ends none of
+ * the others; a database that does not answer at all ends the duty.
+ */
+export async function performEach<Item>(
+  log: Log,
+  { duty, items, atOnce }: { duty: string; items: readonly Item[]; atOnce: number },
+  perform: (item: Item) => Promise<unknown>,
+): Promise<void> {
+  const left = items.toReversed();
+  const performNext = async () => {
+    for (let item = left.pop(); item !== undefined; item = left.pop()) {
+      try {
+        await perform(item);
+      } catch (error) {
+        if (isSilent(error)) throw error;
+        log.error("duty", { duty, error });
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: atOnce }, performNext));
+}

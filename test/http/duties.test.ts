@@ -1,6 +1,6 @@
 import { NeonDbError } from "@neondatabase/serverless";
 import { expect, it } from "vitest";
-import { performDuties } from "../../edge/http/duties.ts";
+import { performDuties, performEach } from "../../edge/http/duties.ts";
 import { createLog } from "../../edge/http/log.ts";
 
 it("performs every duty in order, whatever became of the others, and names what failed", async () => {
@@ -34,4 +34,22 @@ it("leaves the rest to the next minute where the database is silent, and not whe
   await performDuties(log, refused);
   await performDuties(log, { silent: failing(), next: () => done.push("after silence") });
   expect(done).toEqual(["after a refusal"]);
+});
+
+it("performs a duty for each item, and ends it where the database is silent alone", async () => {
+  const failed: unknown[] = [];
+  const log = { ...createLog("test"), error: (_: string, fields?: object) => failed.push(fields) };
+  const perform = async (thrown: Error) => {
+    const done: number[] = [];
+    const each = { duty: "items", items: [1, 2, 3, 4], atOnce: 2 };
+    await performEach(log as ReturnType<typeof createLog>, each, async (item) => {
+      if (item === 2) throw thrown;
+      done.push(item);
+    });
+    return done;
+  };
+  const error = new Error("no");
+  expect(await perform(error)).toEqual([1, 3, 4]);
+  expect(failed).toEqual([{ duty: "items", error }]);
+  await expect(perform(new NeonDbError("no"))).rejects.toThrow("no");
 });

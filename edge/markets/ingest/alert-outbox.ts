@@ -7,7 +7,7 @@ import { type SQL, sql } from "drizzle-orm";
 import type { Alert } from "../../../shared/markets.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
-import { performDuties } from "../../http/duties.ts";
+import { performDuties, performEach } from "../../http/duties.ts";
 import { scrub } from "../../http/log.ts";
 import { sendWebhook, type WebhookTarget } from "../../http/webhook.ts";
 import { noticeIncidents } from "./alerts.ts";
@@ -56,11 +56,8 @@ export async function alertMinute(parts: OutboxParts, webhook: WebhookTarget | n
 /** Sends what is due, oldest first, at most 20. */
 export async function deliverAlerts(parts: OutboxParts, webhook: WebhookTarget, now: number) {
   const claimed = await claimDue(parts.database, now);
-  const left = claimed.toReversed();
-  const sendNext = async () => {
-    for (let alert = left.pop(); alert; alert = left.pop()) await attempt(parts, webhook, alert);
-  };
-  await Promise.all(Array.from({ length: SENT_AT_ONCE }, sendNext));
+  const due = { duty: "deliver", items: claimed, atOnce: SENT_AT_ONCE };
+  await performEach(parts.log, due, (alert) => attempt(parts, webhook, alert));
 }
 
 async function claimDue(database: Database, now: number): Promise<Alert[]> {

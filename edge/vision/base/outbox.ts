@@ -5,6 +5,7 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
+import { performEach } from "../../http/duties.ts";
 import type { Parts } from "./parts.ts";
 
 /** Pauses between attempts; after the last one, within a day, a message is given up. */
@@ -60,13 +61,10 @@ export async function sendClaimed<Message extends ClaimedMessage>(
   messages: readonly Message[],
   send: (message: Message) => Promise<string | null>,
 ): Promise<void> {
-  const left = messages.toReversed();
-  const sendNext = async () => {
-    for (let message = left.pop(); message; message = left.pop()) {
-      await conclude(parts, outbox, message, await send(message));
-    }
-  };
-  await Promise.all(Array.from({ length: SENT_AT_ONCE }, sendNext));
+  const due = { duty: "messages", items: messages, atOnce: SENT_AT_ONCE };
+  await performEach(parts.log, due, async (message) =>
+    conclude(parts, outbox, message, await send(message)),
+  );
 }
 
 async function conclude(

@@ -4,8 +4,10 @@
 import { sql } from "drizzle-orm";
 import type { TargetCheck } from "../../../shared/targets.ts";
 import { DAY, MINUTE } from "../../../shared/time.ts";
+import { performEach } from "../../http/duties.ts";
 import { askOutside } from "../../http/outbound.ts";
 import type { Parts } from "../base/parts.ts";
+import { storable } from "../base/sql.ts";
 import { instantOf } from "./device-access.ts";
 import { stateAt } from "./devices.ts";
 import { protocolOf } from "./target-protocols.ts";
@@ -34,11 +36,8 @@ export async function checkTargets(parts: HealthParts): Promise<void> {
      WHERE id IN (SELECT id FROM target WHERE enabled AND next_check_at <= ${instantOf(now)}
        ORDER BY next_check_at LIMIT ${CHECKED_MAX}::int FOR UPDATE SKIP LOCKED)
     RETURNING ${TARGET}`);
-  const left = rows.toReversed();
-  const checkNext = async () => {
-    for (let row = left.pop(); row; row = left.pop()) await checkTarget(parts, row);
-  };
-  await Promise.all(Array.from({ length: CHECKED_AT_ONCE }, checkNext));
+  const due = { duty: "targets", items: rows, atOnce: CHECKED_AT_ONCE };
+  await performEach(parts.log, due, (row) => checkTarget(parts, row));
 }
 
 /** Forgets looks of more than a week ago. The minute cron calls it. */
@@ -104,7 +103,8 @@ async function look(
 
 function wordsOf(problem: (answer: unknown) => string | null, body: Uint8Array): string | null {
   try {
-    return problem(JSON.parse(new TextDecoder().decode(body)));
+    const words = problem(JSON.parse(new TextDecoder().decode(body)));
+    return words === null ? null : storable(words);
   } catch {
     return "answered what it does not when it is well";
   }

@@ -372,6 +372,16 @@ describe("a target's health", () => {
     expect(await w.admin.ok("GET", `/targets/${target_id}/checks`)).toEqual([]);
   });
 
+  it("says what the database can store, whatever its server answers", async () => {
+    const url = `${elsewhere.url}/hostile`;
+    const { target_id } = await make({ kind: "vantage", url, endpoint: "gate" });
+    elsewhere.answer = json({ health: `x\0${"y".repeat(47)}\u{1f600}` });
+    const check = await w.admin.ok<TargetCheck>("POST", `/targets/${target_id}/check`);
+    expect(check).toMatchObject({ up: false, problem: `says of itself: x${"y".repeat(47)}\ufffd` });
+    elsewhere.answer = json({});
+    await w.admin.ok("DELETE", `/targets/${target_id}`);
+  });
+
   it("is looked at less and less often while it is down, and not when nobody wants it", async () => {
     const { target_id } = await make(roboflow());
     elsewhere.answer = (_, response) => response.destroy();
