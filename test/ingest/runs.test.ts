@@ -240,8 +240,8 @@ describe("what a run leaves behind", () => {
     const spied: Pipeline = {
       ...daily,
       fetch: async (upstreams, request) => {
-        const signal = AbortSignal.timeout(1_000);
-        await upstreams.fetcher.fetch("https://provider.example/data?api_key=hunter2", { signal });
+        const init = { redirect: "manual", signal: AbortSignal.timeout(1_000) } as const;
+        await upstreams.fetcher.fetch("https://provider.example/data?api_key=hunter2", init);
         return fetchDaily(upstreams, request);
       },
     };

@@ -13,7 +13,7 @@ import type { Secret } from "../../../../shared/secret.ts";
 import { addMonths, DAY, HOUR, iso, parseInstant } from "../../../../shared/time.ts";
 import type { Range } from "../../store/plan.ts";
 import { driftFailure, shapeDrift } from "./drift.ts";
-import { type Answer, type Fetcher, get } from "./upstream.ts";
+import { type Answer, type Fetcher, get, type Provider } from "./upstream.ts";
 
 /** The way to the API. */
 export interface EiaAccess {
@@ -60,6 +60,8 @@ export interface EiaRows {
 /** The real API. */
 export const EIA_BASE_URL = "https://api.eia.gov/v2/";
 const PAGE_ROWS = 5_000;
+/** A page of the widest route has some 2 MB. */
+const EIA: Provider = { name: "EIA", bytesMax: 16 * 1024 ** 2 };
 const PAGES_MAX = 1_000;
 const READINGS_MAX = 3;
 const MISSING = new Set(["", ".", "NA"]);
@@ -149,7 +151,7 @@ async function readPages(access: EiaAccess, query: EiaQuery, fetcher: Fetcher) {
   for (let page = 0; page < PAGES_MAX; page++) {
     const url = requestUrl(access.baseUrl, query, received);
     const withKey = `${url}&api_key=${encodeURIComponent(access.apiKey.reveal())}`;
-    const { total, data } = readPage(await get(fetcher, "EIA", withKey));
+    const { total, data } = readPage(await get(fetcher, EIA, withKey));
     announced ??= total;
     if (total !== announced || !collected.add(data)) return null;
     received += data.length;

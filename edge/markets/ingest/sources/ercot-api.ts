@@ -20,7 +20,7 @@ import {
   recordsOfRows,
 } from "./ercot-products.ts";
 import { csvOf, unpack } from "./ercot-zip.ts";
-import { type Fetcher, type RequestParts, request } from "./upstream.ts";
+import { type Fetcher, type Provider, type RequestParts, request } from "./upstream.ts";
 
 /** The way to the public API. */
 export interface ErcotApi {
@@ -64,6 +64,9 @@ const CLIENT_ID = "fec253ea-0d06-4272-a5e6-b478baeecd70";
 const TOKEN_MS = 59 * MINUTE;
 /** A day of the largest report is 24,000 rows; more at once would fill the memory. */
 const PAGE_ROWS = 50_000;
+/** A page of so many rows has some 6 MB, an archive of a thousand documents less. */
+export const ERCOT: Provider = { name: "ERCOT", bytesMax: 32 * 1024 ** 2 };
+const LOGIN: Provider = { name: "ERCOT's login", bytesMax: 256 * 1024 };
 const PAGES_MAX = 100;
 const READINGS_MAX = 3;
 const ENTRIES_MAX = 1_000;
@@ -276,7 +279,7 @@ async function ask(
       "Ocp-Apim-Subscription-Key": api.subscriptionKey.reveal(),
     };
     const url = `${api.baseUrl}${path}`;
-    const { status, bytes } = await request(context.fetcher, "ERCOT", url, { ...parts, headers });
+    const { status, bytes } = await request(context.fetcher, ERCOT, url, { ...parts, headers });
     if (status < 300) return bytes;
     if (status === 401 && attempt === 1) {
       await forget(api, token);
@@ -323,7 +326,7 @@ async function newToken(api: ErcotApi, { fetcher }: FetchContext): Promise<strin
     scope: `openid ${CLIENT_ID} offline_access`,
     client_id: CLIENT_ID,
   });
-  const { status, bytes } = await request(fetcher, "ERCOT's login", api.tokenUrl, {
+  const { status, bytes } = await request(fetcher, LOGIN, api.tokenUrl, {
     method: "POST",
     headers: { "Content-Type": "application/x-www-form-urlencoded" },
     body: body.toString(),

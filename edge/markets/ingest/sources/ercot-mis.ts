@@ -10,7 +10,7 @@ import { Failure } from "../../../../shared/errors.ts";
 import { whole } from "../../../../shared/scalars.ts";
 import { parseInstant } from "../../../../shared/time.ts";
 import type { Range } from "../../store/plan.ts";
-import { type ErcotDocument, type FetchContext, parsed } from "./ercot-api.ts";
+import { ERCOT, type ErcotDocument, type FetchContext, parsed } from "./ercot-api.ts";
 import { instantsOfWall, QUARTER } from "./ercot-hours.ts";
 import { drift, type ErcotRecord, type Product, recordsOfCsv } from "./ercot-products.ts";
 import { csvOf } from "./ercot-zip.ts";
@@ -131,7 +131,7 @@ async function read(
   fetcher: FetchContext["fetcher"],
   path: string,
 ): Promise<Uint8Array> {
-  const { status, bytes } = await request(fetcher, "ERCOT", `${site.baseUrl}${path}`);
+  const { status, bytes } = await request(fetcher, ERCOT, `${site.baseUrl}${path}`);
   if (status < 300) return bytes;
   throw new Failure("upstream_rejected", `ERCOT's site answered HTTP ${status}`);
 }
@@ -142,7 +142,7 @@ export async function fetchPage(
   { fetcher }: FetchContext,
   path: string,
 ): Promise<string | null> {
-  const { status, bytes } = await request(fetcher, "ERCOT", `${site.baseUrl}${path}`);
+  const { status, bytes } = await request(fetcher, ERCOT, `${site.baseUrl}${path}`);
   if (status === 404) return null;
   if (status < 300) return new TextDecoder().decode(bytes);
   throw new Failure("upstream_rejected", `ERCOT's site answered HTTP ${status}`);

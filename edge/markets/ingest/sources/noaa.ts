@@ -9,7 +9,7 @@ import { Failure } from "../../../../shared/errors.ts";
 import { parseInstant } from "../../../../shared/time.ts";
 import type { Range } from "../../store/plan.ts";
 import { driftFailure } from "./drift.ts";
-import { type Fetcher, get } from "./upstream.ts";
+import { type Fetcher, get, type Provider } from "./upstream.ts";
 
 /** The way to the files. */
 export interface NoaaAccess {
@@ -80,6 +80,8 @@ const LINE_COLUMNS = 97;
 const VALUES_AT = 10;
 const VALUE_COLUMNS = 7;
 const MISSING = -9999;
+/** A file of all states has some 1 MB. */
+const NOAA: Provider = { name: "NOAA", bytesMax: 16 * 1024 ** 2 };
 const MONTHS = [
   ...["january", "february", "march", "april", "may", "june", "july"],
   ...["august", "september", "october", "november", "december"],
@@ -110,7 +112,7 @@ export async function fetchDegreeDays(
 }
 
 async function getText({ baseUrl }: NoaaAccess, file: string, fetcher: Fetcher): Promise<string> {
-  const { status, text } = await get(fetcher, "NOAA", `${baseUrl}${file}`);
+  const { status, text } = await get(fetcher, NOAA, `${baseUrl}${file}`);
   if (status === 200) return text;
   // The directory turns over while it is read; the next attempt sees the new one.
   if (status === 404 && file) {

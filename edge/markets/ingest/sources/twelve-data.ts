@@ -12,7 +12,7 @@ import { iso, MINUTE, parseInstant } from "../../../../shared/time.ts";
 
 import type { Range } from "../../store/plan.ts";
 import { driftFailure, shapeDrift } from "./drift.ts";
-import { type Answer, type Fetcher, get } from "./upstream.ts";
+import { type Answer, type Fetcher, get, type Provider } from "./upstream.ts";
 
 /** The way to the API. */
 export interface TwelveDataAccess {
@@ -48,6 +48,8 @@ export const TWELVE_DATA_BASE_URL = "https://api.twelvedata.com/";
 export const BAR_MS = 5 * MINUTE;
 const PAGE_BARS = 5_000;
 const PAGES_MAX = 100;
+/** A page of 5,000 bars has some 1 MB. */
+const TWELVE_DATA: Provider = { name: "Twelve Data", bytesMax: 8 * 1024 ** 2 };
 const RATE_WAIT_SECONDS = 60;
 
 const Page = z.object({
@@ -82,7 +84,7 @@ export async function fetchBars(
     if (page === PAGES_MAX)
       throw new Failure("upstream_rejected", `Twelve Data: more than ${PAGES_MAX} pages of bars`);
     const path = requestPath(symbol, { from, to: window.to });
-    const answer = await get(fetcher, "Twelve Data", `${access.baseUrl}${path}`, headers);
+    const answer = await get(fetcher, TWELVE_DATA, `${access.baseUrl}${path}`, headers);
     const next = readPage(answer, symbol, from);
     bars.push(...next);
     if (next.length < PAGE_BARS) break;
