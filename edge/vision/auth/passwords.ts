@@ -15,6 +15,8 @@ const COST = { N: 2 ** 15, r: 8, p: 3 };
 const HASH_BYTES = 32;
 const SALT_BYTES = 16;
 const MEMORY_MAX = 64 * 1024 * 1024;
+/** Digits and signs that are appended to common passwords, and that guesses append as well. */
+const ENDING_MAX = 4;
 
 /** Fails with `invalid_request` for one that is too short, too common or the email itself. */
 export function checkPassword(password: string, email: string): void {
@@ -29,9 +31,17 @@ export function checkPassword(password: string, email: string): void {
   if (lowered === email || lowered === email.split("@")[0]) {
     throw refuse("must not be your email address");
   }
-  if (COMMON_PASSWORDS.has(lowered) || new Set(lowered).size === 1) {
-    throw refuse("is among the most common ones; choose another");
+  if (isCommon(lowered)) throw refuse("is among the most common ones; choose another");
+}
+
+/** Whether a password is common, or a common one with up to four digits and signs at its end. */
+function isCommon(lowered: string): boolean {
+  if (new Set(lowered).size === 1) return true;
+  for (let end = lowered.length; end >= lowered.length - ENDING_MAX; end--) {
+    if (COMMON_PASSWORDS.has(lowered.slice(0, end))) return true;
+    if (/\p{L}/u.test(lowered[end - 1] ?? "")) return false;
   }
+  return false;
 }
 
 /** `scrypt$N$r$p$salt$hash` of a password, with a salt of its own. */

@@ -149,7 +149,8 @@ function classNames(texts: readonly ArchiveText[]): (string | undefined)[] {
 function namesOf({ name: file, text }: ArchiveText): (string | undefined)[] {
   let names: unknown;
   try {
-    names = (parse(text) as { names?: unknown } | null)?.names;
+    // The library would print its warnings, which quote the text, among the log's lines.
+    names = (parse(text, { logLevel: "error" }) as { names?: unknown } | null)?.names;
   } catch (thrown) {
     throw refusal(`${file}: ${(thrown as Error).message.split("\n")[0]?.slice(0, 200)}`);
   }

@@ -24,9 +24,10 @@ export const HeaderName = z
   .regex(/^[A-Za-z][A-Za-z0-9-]{0,63}$/, "must be the name of a header")
   .refine(
     (name) =>
-      !/^(host|content-.*|connection|transfer-encoding|cookie|webhook-.*|x-forwarded-.*)$/i.test(
+      // Those of the connection and of whoever carries the message, which a platform sets itself.
+      !/^(host|content-.*|connection|keep-alive|upgrade|expect|te|trailer|transfer-encoding)$/i.test(
         name,
-      ),
+      ) && !/^(cookie|webhook-.*|x-forwarded-.*|cf-.*|proxy-.*)$/i.test(name),
     "must be a header that the sender may set",
   );
 const HeaderValue = z

@@ -72,6 +72,10 @@ describe("a webhook", () => {
     { url: "example.com/hook" },
     { url, headers: { Host: "internal" } },
     { url, headers: { "webhook-signature": "v1,x" } },
+    { url, headers: { "CF-Connecting-IP": "10.0.0.1" } },
+    { url, headers: { Upgrade: "websocket" } },
+    { url, headers: { Expect: "100-continue" } },
+    { url, headers: { "Proxy-Authorization": "x" } },
     { url, headers: { "X-A": "a\r\nX-B: b" } },
     { url, secret_headers: ["Content-Length"] },
   ])("is refused with the parameters %j", (parameters) => {

@@ -4,7 +4,11 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { describe, expect, it } from "vitest";
 import { COMMON_PASSWORDS } from "../../../edge/vision/auth/common-passwords.ts";
-import { hashPassword, verifyPassword } from "../../../edge/vision/auth/passwords.ts";
+import {
+  checkPassword,
+  hashPassword,
+  verifyPassword,
+} from "../../../edge/vision/auth/passwords.ts";
 import { allow, type Caller, workspacesOf } from "../../../edge/vision/auth/scope.ts";
 import type { Failure } from "../../../shared/errors.ts";
 import { ROLES } from "../../../shared/vision.ts";
@@ -81,6 +85,20 @@ describe("passwords", () => {
     expect(fitting.length).toBeGreaterThanOrEqual(3_000);
     expect(fitting).toHaveLength(COMMON_PASSWORDS.size);
   });
+
+  it.each(["password1234", "Password123!!", "qwerty12345!", "sunshine2024"])(
+    "are refused where they are common ones with digits at the end: %s",
+    (password) => {
+      expect(() => checkPassword(password, "me@example.com")).toThrow(/most common/);
+    },
+  );
+
+  it.each(["password of the gate", "sunshine-house-7", "zebra91quilt", "password123456789"])(
+    "are taken where they are more than that: %s",
+    (password) => {
+      expect(() => checkPassword(password, "me@example.com")).not.toThrow();
+    },
+  );
 
   it("hash with a salt of their own, and verify in any of Unicode's spellings", async () => {
     const [one, two] = await Promise.all([hashPassword("Zo\u00eb's word"), hashPassword("same")]);

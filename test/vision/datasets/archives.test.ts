@@ -2,9 +2,10 @@
 
 import { sql } from "drizzle-orm";
 import { type Zippable, zipSync } from "fflate";
-import { beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it, vi } from "vitest";
 import type { Parts } from "../../../edge/vision/base/parts.ts";
 import { forgetArchives } from "../../../edge/vision/datasets/archive-form.ts";
+import { archiveLabels } from "../../../edge/vision/datasets/archive-labels.ts";
 import { AnnotationPage, ImportRecord } from "../../../shared/labeling.ts";
 import { HOUR, MINUTE } from "../../../shared/time.ts";
 import { type Person, register } from "../../support/vision.ts";
@@ -237,6 +238,18 @@ describe("an archive", () => {
     const odd = zipSync({ "a.txt": Uint8Array.of(0xff, 0xfe), "classes.txt": bytesOf("x") });
     expect(await refused(odd)).toEqual(invalid("not UTF-8"));
   });
+});
+
+it("prints nothing of a tenant's YAML among the log's lines", () => {
+  const warned = vi.spyOn(process, "emitWarning").mockImplementation(() => {});
+  const texts = [
+    { name: "data.yaml", text: "names: !secret-of-a-tenant\n  0: cat\n" },
+    { name: "labels/a.txt", text: "0 0.5 0.5 0.1 0.2" },
+  ];
+  const content = { texts, images: 0, others: [] };
+  archiveLabels(content, { format: undefined, isKnown: () => true });
+  expect(warned).not.toHaveBeenCalled();
+  warned.mockRestore();
 });
 
 /** A zip with some bytes of the names in it replaced. */
