@@ -1,7 +1,7 @@
 // Compaction: what commits added one by one becomes a few objects sorted by valid time that hold
 // every version. It runs beside reads and commits, never blocks one and never changes an answer.
 
-import { assert } from "../../../shared/errors.ts";
+import { assert, Failure } from "../../../shared/errors.ts";
 import { type Clock, iso, isoDay } from "../../../shared/time.ts";
 import type { Log } from "../../http/log.ts";
 import { ARCHIVE_POLICY, ARCHIVE_PREFIX, archive } from "./archive.ts";
@@ -44,6 +44,13 @@ const ARCHIVE = { intervalMs: 3_600_000, retryMs: 60_000 };
 const ARCHIVE_TURN_MS = 15_000;
 /** No read, commit or compaction takes this long. */
 const GRACE_MS = 24 * 3_600_000;
+/** Longer than the 30 days by which a database may be set back to before a commit. */
+const ORPHAN_GRACE_MS = 35 * 24 * 3_600_000;
+/** Objects named by nothing that killed commits may leave: so many, or this share of all. */
+const ORPHANS_MAX = 20;
+const ORPHAN_SHARE_MAX = 0.01;
+/** What one request to R2 may delete. */
+const DELETED_AT_ONCE = 1_000;
 
 /** An object ends at the first UTC month after 64 k rows, and has 128 k rows at most. */
 const OBJECT_ROWS = 65_536;
@@ -294,7 +301,8 @@ export async function keepHouse(parts: WriterParts & { log: Log; clock: Clock })
   });
   await archived.catch(() => {});
   await inTurn(parts.database, "collect", COLLECT, async () => {
-    parts.log.info("collected", await collect(parts, { now: parts.clock(), graceMs: GRACE_MS }));
+    const times = { now: parts.clock(), graceMs: GRACE_MS, orphanGraceMs: ORPHAN_GRACE_MS };
+    parts.log.info("collected", await collect(parts, times));
   });
   await archived;
 }
@@ -315,14 +323,28 @@ async function inTurn(
   }
 }
 
+/** What a collection may delete; times in milliseconds. */
+interface CollectionBounds {
+  now: number;
+  /** Since an object was retired. */
+  graceMs: number;
+  /** Since an object that nothing names was put; by default `graceMs`. */
+  orphanGraceMs?: number;
+  /** Such objects; by default 20, or one in a hundred of the bucket's. */
+  orphansMax?: number;
+}
+
 /**
- * Deletes objects that no read can need: retired ones, and orphans of commits or compactions that
- * died before the catalog named them. Each is left alone for `graceMs` first. Returns how many.
+ * Deletes objects that no read can need: retired ones after `graceMs`, and after `orphanGraceMs`
+ * orphans of commits or compactions that died before the catalog named them. Returns how many.
+ * Fails with `bad_configuration` where so many objects are named by nothing that the catalog cannot
+ * be the bucket's; then no orphan is deleted.
  */
 export async function collect(
   { database, bucket }: WriterParts,
-  { now, graceMs }: { now: number; graceMs: number },
+  { now, graceMs, orphanGraceMs = graceMs, orphansMax }: CollectionBounds,
 ): Promise<{ retired: number; orphans: number }> {
+  const orphans = await listOrphans({ database, bucket }, now - orphanGraceMs, orphansMax);
   let retired = 0;
   for (;;) {
     const keys = await listRetired(database, graceMs);
@@ -333,30 +355,37 @@ export async function collect(
     await forgetRetired(database, keys);
     retired += keys.length;
   }
-  let orphans = 0;
-  for (const prefix of ["v1/", ARCHIVE_PREFIX]) {
-    orphans += await collectOrphans({ database, bucket }, { prefix, before: now - graceMs });
-  }
-  return { retired, orphans };
+  for (let from = 0; from < orphans.length; from += DELETED_AT_ONCE)
+    await bucket.delete(orphans.slice(from, from + DELETED_AT_ONCE));
+  return { retired, orphans: orphans.length };
 }
 
-/** Deletes the objects under a prefix that were put before an instant and that nothing names. */
-async function collectOrphans(
+/** Keys of the objects that were put before an instant and that nothing names. */
+async function listOrphans(
   { database, bucket }: Pick<WriterParts, "database" | "bucket">,
-  { prefix, before }: { prefix: string; before: number },
-): Promise<number> {
-  let orphans = 0;
-  for (let cursor: string | undefined; ; ) {
-    const page = await bucket.list({ prefix, ...(cursor ? { cursor } : {}) });
-    const old = page.objects.filter(({ uploaded }) => uploaded.getTime() <= before);
-    const named = await listNamedObjects(
-      database,
-      old.map(({ key }) => key),
-    );
-    const unnamed = old.map(({ key }) => key).filter((key) => !named.has(key));
-    if (unnamed.length > 0) await bucket.delete(unnamed);
-    orphans += unnamed.length;
-    if (!page.truncated) return orphans;
-    cursor = page.cursor;
+  before: number,
+  orphansMax?: number,
+): Promise<string[]> {
+  const orphans: string[] = [];
+  let objects = 0;
+  for (const prefix of ["v1/", ARCHIVE_PREFIX]) {
+    for (let cursor: string | undefined; ; ) {
+      const page = await bucket.list({ prefix, ...(cursor ? { cursor } : {}) });
+      const keys = page.objects.map(({ key }) => key);
+      const named = await listNamedObjects(database, keys);
+      objects += keys.length;
+      for (const { key, uploaded } of page.objects)
+        if (!named.has(key) && uploaded.getTime() <= before) orphans.push(key);
+      if (!page.truncated) break;
+      cursor = page.cursor;
+    }
   }
+  const max = orphansMax ?? Math.max(ORPHANS_MAX, ORPHAN_SHARE_MAX * objects);
+  if (orphans.length <= max) return orphans;
+  throw new Failure(
+    "bad_configuration",
+    `the catalog does not name ${orphans.length} of the bucket's ${objects} objects, where ` +
+      `${Math.floor(max)} at most are left by killed commits: the database is not the bucket's, or ` +
+      "was set back. No object was deleted",
+  );
 }
