@@ -14,17 +14,18 @@ export type Clock = () => number;
 export const systemClock: Clock = () => Date.now();
 
 const DATETIME =
-  /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?:([Zz])| ?([+\- ])(\d\d):?(\d\d))?)?$/;
+  /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?:([Zz])| ?([+\- ])(\d\d)(?::?(\d\d))?)?)?$/;
 
 const DAY_FORM =
   "(?:(?:\\d\\d[2468][048]|\\d\\d[13579][26]|\\d\\d0[48]|[02468][048]00|[13579][26]00)-02-29|" +
   "\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|" +
   "(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1\\d|2[0-8])))";
-const MINUTE_FORM = "(?:[01]\\d|2[0-3]):[0-5]\\d";
+/** A time of the day; 24:00 is the end of the day. */
+const TIME_FORM =
+  "(?:(?:[01]\\d|2[0-3]):[0-5]\\d(?::[0-5]\\d(?:[.,]\\d{1,9})?)?|24:00(?::00(?:[.,]0{1,9})?)?)";
+const OFFSET_HOURS = "[+\\- ](?:[01]\\d|2[0-3])";
 /** What `parseInstant` reads; without `^` and `$`, so that descriptions can make it a part. */
-export const INSTANT_FORM =
-  `${DAY_FORM}(?:[Tt ]${MINUTE_FORM}(?::[0-5]\\d(?:[.,]\\d{1,9})?)?` +
-  "(?:[Zz]| ?[+\\- ](?:[01]\\d|2[0-3]):?[0-5]\\d)?)?";
+export const INSTANT_FORM = `${DAY_FORM}(?:[Tt ]${TIME_FORM}(?:[Zz]| ?${OFFSET_HOURS}(?::?[0-5]\\d)?)?)?`;
 
 const INSTANT = new RegExp(`^${INSTANT_FORM}$`);
 
@@ -49,6 +50,24 @@ export function parseInstant(text: string, rounded: "down" | "up" = "down"): num
   const milliseconds = Number(fraction.padEnd(3, "0").slice(0, 3)) + (isBetween ? 1 : 0);
   const offset = (part(10) * 60 + part(11)) * MINUTE * (match[9] === "-" ? -1 : 1);
   return date.getTime() + hour * HOUR + minute * MINUTE + second * 1000 + milliseconds - offset;
+}
+
+/** Forms of ISO 8601 that are refused, by what they look like. */
+const REFUSED_FORMS: readonly (readonly [form: RegExp, name: string])[] = [
+  [/^\d{8}(?:[Tt]\d{2,6}|$)/, "is of ISO 8601's basic form"],
+  [/^\d{4}-?[Ww]\d/, "is a week date"],
+  [/^\d{4}-?\d{3}(?:[Tt ]|$)/, "is an ordinal date"],
+  [/^\d{4}(?:-\d\d)?$/, "is a year or a month"],
+  [/^-?\d{9,}(?:\.\d+)?$/, "is a number of seconds or milliseconds"],
+];
+
+/** Why `parseInstant` refuses a text, as the end of a sentence, with the forms that it reads. */
+export function instantProblem(text: string): string {
+  const named = REFUSED_FORMS.find(([form]) => form.test(text.trim()))?.[1];
+  return (
+    `${named ?? "is not an ISO 8601 date or datetime"}; write 2026-01-31, ` +
+    "2026-01-31T05:20:00Z or 2026-01-31T00:20:00-05:00"
+  );
 }
 
 /** `2026-01-31T05:00:00.000Z` for epoch milliseconds. */

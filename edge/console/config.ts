@@ -67,11 +67,16 @@ const Variables = z.object({
   TWELVE_DATA_API_KEY: optionalSecret(),
   /**
    * Login and subscription key of ERCOT's public API: all three, or none. Without them the sandbox
-   * answers, and without a sandbox ERCOT's public document lists, which need no login.
+   * answers; without a sandbox ERCOT's runs fail.
    */
   ERCOT_USERNAME: optionalSecret(),
   ERCOT_PASSWORD: optionalSecret(),
   ERCOT_SUBSCRIPTION_KEY: optionalSecret(),
+  /**
+   * `true`: without credentials and without a sandbox, ERCOT's public document lists are read,
+   * which need no login and hold the last days. Default: no.
+   */
+  ERCOT_PUBLIC_LISTS: truth(),
   /** Base URL of the sandbox upstream, for providers whose credential is not set. Unset: none. */
   SANDBOX_URL: z.url("must be a URL").optional(),
   /** How long a silent run stays its process's own before the minute cron frees it. */

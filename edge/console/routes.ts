@@ -12,7 +12,7 @@ import {
   Snapshot,
   Tick,
 } from "../../shared/markets.ts";
-import { INSTANT_FORM, iso, parseInstant } from "../../shared/time.ts";
+import { INSTANT_FORM, instantProblem, iso, parseInstant } from "../../shared/time.ts";
 import {
   type App,
   addLiveness,
@@ -357,7 +357,7 @@ function addSnapshots(app: App<Console>) {
     const { database } = context.var.service.ingest;
     const { name, note, as_of } = context.req.valid("json");
     const asOf = as_of === undefined ? undefined : parseInstant(as_of);
-    if (asOf === null) throw new Failure("bad_datetime", "as_of: is not an ISO 8601 datetime");
+    if (asOf === null) throw new Failure("bad_datetime", `as_of: ${instantProblem(as_of ?? "")}`);
     const created = await createSnapshot(database, { name, note, asOf });
     if (!created) {
       if (!(await findSnapshot(database, name))) {

@@ -74,7 +74,8 @@ export const chooseUpstreams = (config: Config, fetcher: Fetcher): Upstreams => 
 });
 
 /**
- * ERCOT: with credentials its public API, else the sandbox, else its public document lists. One
+ * ERCOT: with credentials its public API, else the sandbox, else, where that is configured, its
+ * public document lists. One
  * login and one memory of documents serve all runs of the process.
  */
 function ercotUpstream(config: Config): Upstreams["ercot"] {
@@ -95,6 +96,14 @@ function ercotUpstream(config: Config): Upstreams["ercot"] {
   }
   if (missing.length < Object.keys(held).length) {
     const detail = `not set: ${missing.join(" and ")}; ERCOT needs all three credentials or none`;
+    return () => {
+      throw new Failure("credential_missing", detail);
+    };
+  }
+  if (!SANDBOX_URL && !config.ERCOT_PUBLIC_LISTS) {
+    const detail =
+      `${missing.join(", ")} are not set: set them, start with the sandbox, or set ` +
+      "ERCOT_PUBLIC_LISTS=true for ERCOT's public document lists";
     return () => {
       throw new Failure("credential_missing", detail);
     };

@@ -56,12 +56,16 @@ export const optionalDatabaseUrl = () =>
     .refine((text) => !text || isDatabaseUrl(text), DATABASE_URL_FORM)
     .transform((value) => (value ? new Secret(value) : undefined));
 
-/** Parses an environment, or fails with `bad_configuration` naming every bad key. */
+/**
+ * Parses an environment, or fails with `bad_configuration` naming every bad key. An empty text
+ * means that the key is unset.
+ */
 export function parseEnvironment<Schema extends z.ZodType>(
   schema: Schema,
   environment: unknown,
 ): z.output<Schema> {
-  const parsed = schema.safeParse(environment);
+  const entries = Object.entries(environment as object).filter(([, value]) => value !== "");
+  const parsed = schema.safeParse(Object.fromEntries(entries));
   if (parsed.success) return parsed.data;
   const keys = parsed.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`);
   throw new Failure("bad_configuration", `bad configuration: ${keys.join("; ")}`, {

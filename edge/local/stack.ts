@@ -75,6 +75,7 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
   markets: ["SERVICE_READ_API_KEY", "SERVICE_CORS_ORIGINS", "SERVICE_SERIES_MAX_ROWS"],
   console: [
     ...PROVIDER_KEYS,
+    "ERCOT_PUBLIC_LISTS",
     "INGEST_LEASE_SECONDS",
     "SERVICE_READ_API_KEY",
     "OPERATOR_TOKENS",

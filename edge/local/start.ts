@@ -162,6 +162,8 @@ async function reset(state: State, yes: boolean): Promise<boolean> {
   return true;
 }
 
+const OPEN = "ready, open to all who reach it: SERVICE_READ_API_KEY is not set";
+
 function table(stack: Stack, state: State, options: { host: string }, ms: number): string {
   const host = options.host === "127.0.0.1" ? "localhost" : options.host;
   const at = (service: ServiceName) => stack.urls[service].replace("127.0.0.1", host);
@@ -173,7 +175,7 @@ function table(stack: Stack, state: State, options: { host: string }, ms: number
     none: "none: EIA_API_KEY is not set, EIA runs will fail; so with the other keys",
   }[stack.feed];
   const rows = [
-    ["read API", at("markets"), "ready"],
+    ["read API", at("markets"), process.env.SERVICE_READ_API_KEY ? "ready" : OPEN],
     ["console", at("console"), "ready, cron every minute"],
     ["vision", at("vision"), stack.gpuNode ? "ready, with a GPU node on this machine" : "ready"],
   ];

@@ -30,9 +30,13 @@ const Environment = z.object({
     .transform((list) =>
       list
         .split(",")
-        .map((origin) => origin.trim())
+        .map((origin) => origin.trim().replace(/\/$/, ""))
         .filter(Boolean),
     )
+    .refine((origins) => !origins.includes("*"), {
+      error: "* is not taken: name each origin, such as https://app.example.com",
+      abort: true,
+    })
     .refine((origins) => origins.every((origin) => ORIGIN.test(origin)), {
       error: "must be a comma-separated list of origins such as https://app.example.com",
     }),

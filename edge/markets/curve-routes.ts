@@ -24,11 +24,15 @@ export function addCurve(app: App<ReadApi>) {
     description:
       "Commodities `natural_gas`, `crude_oil_wti`, `gasoline_rbob` and `heating_oil`, and the day-ahead " +
       "hours of every hub and zone that GET /symbols?library=power.dalmp lists. Nothing learned after " +
-      "`as_of` is used; an `as_of` before anything was known gives `[]`.\n\n" +
+      "`as_of` is used; an `as_of` before anything was known gives `[]`, and so does a commodity of " +
+      "which the store holds no series yet: without X-As-Of, nothing was read.\n\n" +
       "A curve is never stitched: `futures` are the four nearest contracts on the newest trade date " +
       "that has a price for each of them, `day_ahead` the hours of the newest operating day. The " +
       "agency's monthly path, `agency_forecast`, is served for natural gas and crude oil when it was " +
       "learned on a later day than the futures' trade date, or when there are no futures.\n\n" +
+      "`tenor` counts from 1. Of futures tenor 1 is the contract that expires next after the trade " +
+      "date, of the agency's path the month in which it was learned, of day-ahead hours the operating " +
+      "day's first hour.\n\n" +
       "Headers: X-As-Of is the newest vintage of the series that were read, and as `as_of` gives the " +
       "same curve (absent before the first); X-Sandbox: true marks sandbox data.",
     security: apiKey,

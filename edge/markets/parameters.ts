@@ -3,7 +3,13 @@
 import { z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { whole } from "../../shared/scalars.ts";
-import { DURATION_FORM, INSTANT_FORM, parseDuration, parseInstant } from "../../shared/time.ts";
+import {
+  DURATION_FORM,
+  INSTANT_FORM,
+  instantProblem,
+  parseDuration,
+  parseInstant,
+} from "../../shared/time.ts";
 import { namePart } from "../http/app.ts";
 import type { Store } from "./store/store.ts";
 
@@ -85,22 +91,17 @@ export function instant(
   const parsed = parseInstant(text, rounded);
   if (parsed === null) {
     const given = JSON.stringify(text.slice(0, 64));
-    throw new Failure("bad_datetime", `${name}: ${given} is not an ISO 8601 date or datetime`);
+    throw new Failure("bad_datetime", `${name}: ${given} ${instantProblem(text)}`);
   }
   return parsed;
 }
 
 /**
- * The window of a read, epoch milliseconds, both ends inclusive. Fails with `bad_datetime`, or with
- * `invalid_request` when it ends before it starts.
+ * The window of a read, epoch milliseconds, both ends inclusive; one that ends before it starts
+ * holds no row. Fails with `bad_datetime`.
  */
 export function bounds(query: { start?: string | undefined; end?: string | undefined }) {
-  const start = instant("start", query.start, "up");
-  const end = instant("end", query.end);
-  if (start !== undefined && end !== undefined && start > end) {
-    throw new Failure("invalid_request", "start: lies after end");
-  }
-  return { start, end };
+  return { start: instant("start", query.start, "up"), end: instant("end", query.end) };
 }
 
 /**

@@ -107,3 +107,27 @@ describe("the operators' tokens", () => {
     expect(detail).not.toContain("hunter2");
   });
 });
+
+it("takes every empty optional setting for unset", () => {
+  const optional = [
+    "ALERT_WEBHOOK_PRIVATE",
+    "ALERT_WEBHOOK_SECRET",
+    "ALERT_WEBHOOK_URL",
+    "BEHIND_CLOUDFLARE",
+    "EIA_API_KEY",
+    "ERCOT_PASSWORD",
+    "ERCOT_PUBLIC_LISTS",
+    "ERCOT_SUBSCRIPTION_KEY",
+    "ERCOT_USERNAME",
+    "GRAPH_DATABASE_URL",
+    "INGEST_LEASE_SECONDS",
+    "METRICS_TOKEN",
+    "OPERATOR_TOKENS",
+    "SANDBOX_URL",
+    "SERVICE_API_URL",
+    "SERVICE_READ_API_KEY",
+    "TWELVE_DATA_API_KEY",
+  ];
+  const empty = Object.fromEntries(optional.map((name) => [name, ""]));
+  expect(parse(empty)).toEqual(parse({}));
+});

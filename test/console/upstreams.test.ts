@@ -3,6 +3,7 @@
 import { describe, expect, it } from "vitest";
 import type { Config } from "../../edge/console/config.ts";
 import { chooseUpstreams, REQUEST_INTERVALS_MS } from "../../edge/console/upstreams.ts";
+import { ERCOT_SITE_URL } from "../../edge/markets/ingest/sources/ercot-mis.ts";
 import { NOAA_BASE_URL } from "../../edge/markets/ingest/sources/noaa.ts";
 import { TWELVE_DATA_BASE_URL } from "../../edge/markets/ingest/sources/twelve-data.ts";
 import { Secret } from "../../shared/secret.ts";
@@ -33,6 +34,25 @@ describe("a provider with a credential", () => {
         message: expect.stringContaining("TWELVE_DATA_API_KEY is not set"),
       }),
     );
+  });
+});
+
+describe("ERCOT", () => {
+  it("is none without credentials and sandbox, and says what to set", () => {
+    expect(() => choose({}).ercot()).toThrow(
+      expect.objectContaining({
+        code: "credential_missing",
+        message: expect.stringMatching(
+          /^ERCOT_USERNAME, ERCOT_PASSWORD, ERCOT_SUBSCRIPTION_KEY are not set.+ERCOT_PUBLIC_LISTS/,
+        ),
+      }),
+    );
+  });
+
+  it("is its public document lists where these are configured", () => {
+    const { api, site, sandbox } = choose({ ERCOT_PUBLIC_LISTS: true }).ercot();
+    expect([api, site.shownAs, sandbox]).toEqual([null, ERCOT_SITE_URL, false]);
+    expect(choose({ ERCOT_PUBLIC_LISTS: true, SANDBOX_URL }).ercot().sandbox).toBe(true);
   });
 });
 

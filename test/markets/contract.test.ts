@@ -179,6 +179,16 @@ describe("GET /series", () => {
     }
   });
 
+  it("names the form of a datetime that it does not read, and those that it reads", async () => {
+    expect(
+      await refusal("/series?library=power.demand&symbol=erco&start=20260101T000000Z"),
+    ).toMatchObject({
+      status: 400,
+      code: "bad_datetime",
+      detail: expect.stringMatching(/^start: "20260101T000000Z" is of .+ basic form; write 2026-/),
+    });
+  });
+
   it("answers 404 for an unknown library, symbol or sidecar", async () => {
     const unknown = (query: string) => refusal(`/series?${query}`);
     expect(await unknown("library=x&symbol=erco")).toMatchObject({
@@ -192,15 +202,24 @@ describe("GET /series", () => {
     }
   });
 
-  it("answers 422 for a missing parameter or a range that ends before it starts", async () => {
+  it("answers 422 for a missing parameter or a NUL in one", async () => {
     expect(await refusal("/series?library=power.demand")).toMatchObject({ status: 422 });
     expect(await refusal("/series?symbol=erco")).toMatchObject({ status: 422 });
     expect(await refusal("/symbols?library=%00")).toMatchObject({ status: 422 });
     expect(await refusal("/series?library=power.demand&symbol=erco%00")).toMatchObject({
       status: 422,
     });
-    const path = "/series?library=power.demand&symbol=erco&start=2026-01-02&end=2026-01-01";
-    expect(await refusal(path)).toMatchObject({ status: 422, code: "invalid_request" });
+  });
+
+  it("answers no rows for a window that ends before it starts", async () => {
+    const window = "library=power.demand&symbol=erco&start=2026-01-10&end=2026-01-01";
+    expect(await (await get(`/series?${window}`)).json()).toEqual([]);
+    const csv = await (await get(`/series?${window}&format=csv`)).text();
+    expect(csv.trim().split("\n")).toHaveLength(1);
+    const panel = `/panel?library=power.demand&symbols=erco&start=2026-01-10&end=2026-01-01`;
+    expect(await (await get(panel)).json()).toEqual([]);
+    const parquet = await get(`/series?${window}&format=parquet`);
+    expect([parquet.status, (await parquet.arrayBuffer()).byteLength > 0]).toEqual([200, true]);
   });
 
   it("answers 413 for an unbounded read over the cap, stating count, cap and advice", async () => {

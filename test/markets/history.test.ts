@@ -382,8 +382,6 @@ describe("refusals beyond the contract", () => {
     const count = async (start: string) =>
       (await read(SeriesRecord.array(), `/series?${ERCO}&start=${start}&end=${at(0)}`)).length;
     expect(await count(at(0))).toBe(1);
-    expect(
-      await refusal(`/series?${ERCO}&start=${at(0).replace("Z", "001Z")}&end=${at(0)}`),
-    ).toEqual([422, "invalid_request", "start: lies after end"]);
+    expect(await count(at(0).replace("Z", "001Z"))).toBe(0);
   });
 });

@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import {
   DURATION_FORM,
   INSTANT_FORM,
+  instantProblem,
   iso,
   parseDuration,
   parseInstant,
@@ -19,6 +20,10 @@ describe("parseInstant", () => {
     ["2026-01-31T05:00:00+0530", "2026-01-30T23:30:00.000Z"],
     ["2026-01-31T05:00:00 02:00", "2026-01-31T03:00:00.000Z"],
     ["2024-02-29", "2024-02-29T00:00:00.000Z"],
+    ["2026-01-31T05:00:00-05", "2026-01-31T10:00:00.000Z"],
+    ["2026-01-31T05:00 05", "2026-01-31T00:00:00.000Z"],
+    ["2026-01-31T24:00", "2026-02-01T00:00:00.000Z"],
+    ["2026-01-31T24:00:00.000+01", "2026-01-31T23:00:00.000Z"],
   ])("reads %s", (text, instant) => {
     expect(iso(parseInstant(text) ?? NaN)).toBe(instant);
   });
@@ -47,7 +52,9 @@ describe("parseInstant", () => {
     "2025-02-29",
     "2026-13-01",
     "2026-00-10",
-    "2026-01-31T24:00:00Z",
+    "2026-01-31T24:00:01Z",
+    "2026-01-31T24:01Z",
+    "2026-01-31-05",
     "2026-01-31T05:60Z",
     "2026-01-31T05:00:61Z",
     "2026-01-31T05",
@@ -58,6 +65,25 @@ describe("parseInstant", () => {
     "٢٠٢٦-٠١-٠١",
   ])("refuses %j", (text) => {
     expect(parseInstant(text)).toBeNull();
+  });
+
+  it.each([
+    ["20260101T000000Z", "is of ISO 8601's basic form"],
+    ["20260101", "is of ISO 8601's basic form"],
+    ["2026-W05-6", "is a week date"],
+    ["2026W05", "is a week date"],
+    ["2026-031", "is an ordinal date"],
+    ["2026031", "is an ordinal date"],
+    ["2026-031T05:00Z", "is an ordinal date"],
+    ["2026", "is a year or a month"],
+    ["2026-01", "is a year or a month"],
+    ["1767225600", "is a number of seconds or milliseconds"],
+    ["2026-02-30", "is not an ISO 8601 date or datetime"],
+    ["soon", "is not an ISO 8601 date or datetime"],
+  ])("says why %s is refused, and which forms are read", (text, reason) => {
+    expect(parseInstant(text)).toBeNull();
+    const forms = "write 2026-01-31, 2026-01-31T05:20:00Z or 2026-01-31T00:20:00-05:00";
+    expect(instantProblem(text)).toBe(`${reason}; ${forms}`);
   });
 
   it("reads back every instant it wrote, and never throws on any text", () => {
