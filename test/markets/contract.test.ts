@@ -67,6 +67,10 @@ describe("the read API", () => {
 });
 
 describe("GET /healthz", () => {
+  it("passes over parameters that it does not know", async () => {
+    expect((await get("/healthz?t=1")).status).toBe(200);
+  });
+
   it("tells libraries and the newest knowledge time, from the vintage index", async () => {
     const health = Health.parse(await (await get("/healthz")).json());
     expect(health).toMatchObject({
