@@ -51,21 +51,43 @@ export function verdictOf(outcome: CheckOutcome | null): CheckVerdict {
 const STALE_DAYS = 3;
 const READS_AT_ONCE = 24;
 
+/** An execution's accepted series, and what is known of them besides. */
+export interface WrittenWindow extends GateContext {
+  series: readonly FetchedSeries[];
+  /** What the gate refused to write: the check of the whole fails with it. */
+  errors: readonly Finding[];
+  /** Why the partition may have no rows; null when it owes some. */
+  empty: string | null;
+}
+
+/** The committed rows of a window, summarized. */
+export interface StoredWindow {
+  /** Their newest knowledge time, epoch milliseconds; 0 where there are none. */
+  asOf: number;
+  instrumentIds: string[];
+}
+
 /** Reads the committed window back and judges it by the pipeline's gate once more. */
 export async function readBack(
   store: Store,
   pipeline: Pipeline,
-  written: GateContext & {
-    series: readonly FetchedSeries[];
-    /** What the gate refused to write: the check of the whole fails with it. */
-    errors: readonly Finding[];
-    /** Why the partition may have no rows; null when it owes some. */
-    empty: string | null;
-  },
+  written: WrittenWindow,
+): Promise<StoredWindow & { check: CheckResult }> {
+  const { read, asOf } = await readWindow(store, written.series, written.window);
+  const rows = read.flatMap((series) => series.rows);
+  const instrumentIds = [...new Set(rows.map(({ instrumentId }) => instrumentId))];
+  const check = await judgeRead(store, pipeline, { ...written, series: read, asOf });
+  return { check, asOf, instrumentIds };
+}
+
+/** Judges rows that were read back. */
+async function judgeRead(
+  store: Store,
+  pipeline: Pipeline,
+  written: WrittenWindow & { asOf: number },
 ): Promise<CheckResult> {
-  const { partition, window, now, empty } = written;
+  const { partition, window, now, empty, asOf, series: read } = written;
   const schema = pipeline.libraries.join(" ");
-  const { read, asOf } = await readWindow(store, written.series, window);
   const newest = oldestNewest(read);
   const stale_symbols = await staleSymbols(store, pipeline, read);
   const nothing = { schema, warnings: [], newest: null, stale_symbols };
