@@ -101,7 +101,7 @@ export async function materialize(
   const written = { ...context, series: accepted, errors: onlyAwaited ? [] : errors };
   const empty =
     isOpen(completeness, context.now) || completeness.complete ? completeness.reason : null;
-  const { check, ...stored } = await readBack(parts.store, pipeline, { ...written, empty });
+  const { check, ...stored } = await readBack(parts, pipeline, { ...written, empty });
   journal.note(check.passed ? "info" : "error", "checked", check);
   const metadata: MaterializationMetadata = {
     ...(await recordOf(parts.database, execution, { accepted, commits, stored })),
