@@ -7,7 +7,6 @@ import type { LateRows } from "../../../shared/markets.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Batch } from "../store/columns.ts";
 import { isLate } from "../store/plan.ts";
-import type { SeriesName } from "../store/store.ts";
 import type { IngestParts } from "./parts.ts";
 import { requirePipeline } from "./pipeline.ts";
 
