@@ -414,32 +414,6 @@ export const Alert = z
 export type Alert = z.infer<typeof Alert>;
 
 /** A due instant of a schedule: the run it started, or why it started none. */
-export const LateRows = z
-  .object({
-    job: z.string().meta({ description: "pipeline" }),
-    library: z.string().meta({ description: "library of the series" }),
-    symbol: z.string().meta({ description: "symbol of the series" }),
-    first: instant.meta({ description: "first valid time of such a row" }),
-    last: instant.meta({ description: "last valid time of such a row" }),
-    rows: z.number().int().meta({ description: "number of such rows" }),
-  })
-  .meta({ id: "LateRows" });
-export type LateRows = z.output<typeof LateRows>;
-
-export const Instrument = z
-  .object({
-    instrument_id: z.string().meta({ description: "dotted identifier" }),
-    library: z.string().meta({ description: "its library" }),
-    symbol: z.string().meta({ description: "its series" }),
-    newest: instant.meta({ description: "newest valid time that a check read back" }),
-    retired_at: instant.nullable().meta({
-      description: "when an operator retired it; null: its silence is reported",
-    }),
-    retired_by: z.string().nullable().meta({ description: "the operator who retired it" }),
-  })
-  .meta({ id: "Instrument" });
-export type Instrument = z.output<typeof Instrument>;
-
 export const Tick = z
   .object({
     schedule: z.string().meta({ description: "schedule that was due" }),

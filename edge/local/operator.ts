@@ -2,10 +2,10 @@
 
 import { existsSync, readFileSync } from "node:fs";
 import { z } from "zod";
+import { LateRows } from "../../shared/instruments.ts";
 import {
   Backfill,
   Job,
-  LateRows,
   PartitionState,
   Run,
   RunEvent,

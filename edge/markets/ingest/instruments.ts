@@ -3,7 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
-import type { Instrument } from "../../../shared/markets.ts";
+import type { Instrument } from "../../../shared/instruments.ts";
 import { iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { jsonTexts, ms } from "../store/catalog.ts";

@@ -3,7 +3,7 @@
 // vintage never changes.
 
 import { Failure } from "../../../shared/errors.ts";
-import type { LateRows } from "../../../shared/markets.ts";
+import type { LateRows } from "../../../shared/instruments.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Batch } from "../store/columns.ts";
 import { isLate } from "../store/plan.ts";
