@@ -19,6 +19,7 @@ export const ERRORS = {
   unknown_commodity: { status: 404, meaning: "no commodity, hub or zone has this name" },
   unknown_job: { status: 404, meaning: "no pipeline has this job name" },
   unknown_schedule: { status: 404, meaning: "no schedule has this name" },
+  unknown_instrument: { status: 404, meaning: "no check knows this instrument" },
   unknown_run: { status: 404, meaning: "no such run" },
   unknown_backfill: { status: 404, meaning: "no such backfill" },
   method_not_allowed: { status: 405, meaning: "the path exists, but not for this method" },

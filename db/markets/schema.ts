@@ -205,6 +205,24 @@ export const snapshot = pgTable("snapshot", {
   createdAt: instant("created_at").notNull(),
 });
 
+/** An instrument of a watched series, as the read-back checks know it. */
+export const instrument = pgTable(
+  "instrument",
+  {
+    /** Dotted, such as `power.generation_by_fuel.erco.wnd`. */
+    id: text("id").primaryKey(),
+    seriesId: integer("series_id")
+      .notNull()
+      .references(() => series.id),
+    /** Newest valid time that was ever read back. */
+    validMax: instant("valid_max").notNull(),
+    /** Set by an operator: its silence is expected. A newer row clears it. */
+    retiredAt: instant("retired_at"),
+    retiredBy: text("retired_by"),
+  },
+  (table) => [index("instrument_series").on(table.seriesId)],
+);
+
 /** Chores of the store, each done by one process at a time. */
 export const housekeeping = pgTable("housekeeping", {
   chore: text("chore").primaryKey(),

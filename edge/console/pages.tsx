@@ -12,6 +12,7 @@ import { parseInstant } from "../../shared/time.ts";
 import type { App } from "../http/app.ts";
 import { holderOf, type TokenHolder } from "../http/keys.ts";
 import { clientAddress, MARK_MS } from "../http/throttle.ts";
+import { setRetired } from "../markets/ingest/instruments.ts";
 import { findBackfill, findExecution } from "../markets/ingest/ledger.ts";
 import {
   cancel,
@@ -337,6 +338,7 @@ const BackfillForm = z.object({
   key: z.uuid("must be a UUID"),
   confirmed: z.literal("true").optional(),
 });
+const RetireForm = z.object({ instrument_id: z.string(), retired: z.enum(["true", "false"]) });
 const SwitchForm = z.object({ enabled: z.enum(["true", "false"]) });
 
 function addForms(pages: Pages) {
@@ -383,6 +385,13 @@ function addForms(pages: Pages) {
     await setSchedule(context.var.service.ingest, name, { enabled, by: byOf(context) });
     const back = typeof fields.back === "string" ? ownPath(fields.back) : schedulePath(name);
     return goOn(context, back, `${name} is ${enabled ? "on" : "off"}.`);
+  });
+  form(pages, "/instruments/retire", async (context, fields) => {
+    const { database, clock } = ingestOf(context);
+    const { instrument_id: id, retired: word } = parsed(RetireForm, fields);
+    const retired = word === "true";
+    await setRetired(database, id, { retired, by: byOf(context), now: clock() });
+    return goOn(context, "/checks", `${id} is ${retired ? "retired" : "watched"}.`);
   });
   form(pages, "/alerts/test", async (context) => {
     const sent = await testWebhook(context.var.service, byOf(context));

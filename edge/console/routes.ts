@@ -31,6 +31,7 @@ import { listTicks } from "../markets/ingest/ticks.ts";
 import { createSnapshot, findSnapshot } from "../markets/store/listings.ts";
 import { addBackfills } from "./backfill-routes.ts";
 import { bearerName } from "./bearer.ts";
+import { addInstruments } from "./instrument-routes.ts";
 import {
   type Console,
   calendarDay,
@@ -46,6 +47,7 @@ import {
 export function addRoutes(app: App<Console>) {
   addLiveness(app, ({ health }) => health, "run");
   addJobs(app);
+  addInstruments(app);
   addSchedules(app);
   addRuns(app);
   addBackfills(app);

@@ -45,6 +45,7 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   runs: { options: ["job", "state", "partition", "backfill", "limit"], wordsMax: 0, run: runs },
   events: { options: [], wordsMax: 1, run: events },
   cancel: { options: [], wordsMax: 1, run: cancel },
+  "vintage-flags": { options: [], wordsMax: 1, run: vintageFlags },
   schedules: { options: [], wordsMax: 2, run: schedules },
   ticks: { options: ["limit"], wordsMax: 1, run: ticks },
 };
@@ -256,6 +257,17 @@ async function schedules(operator: Operator, [verb, name]: readonly string[]) {
     `next ${one.next_tick ?? "never"}`,
   ]);
   show(known, table(rows));
+}
+
+async function vintageFlags(operator: Operator, [job]: readonly string[]) {
+  const jobs = job ? [job] : (await operator.jobs()).map((one) => one.job);
+  const found = [];
+  for (const name of jobs) found.push(...(await operator.vintageFlags(name)));
+  const rows = found.map((one) => [
+    ...[one.job, one.library, one.symbol, one.first, one.last],
+    `${one.rows} rows flagged true that were learned too late`,
+  ]);
+  show(found, found.length > 0 ? table(rows) : ["Every stored flag agrees with the rule."]);
 }
 
 async function ticks(operator: Operator, [schedule]: readonly string[], values: Values) {

@@ -2,6 +2,7 @@
 
 import { existsSync, readFileSync } from "node:fs";
 import { z } from "zod";
+import { LateRows } from "../../shared/instruments.ts";
 import {
   Backfill,
   Job,
@@ -49,6 +50,7 @@ export interface Operator {
   cancelRun(runId: string): Promise<Run>;
   events(runId: string): Promise<RunEvent[]>;
   partitions(job: string, range?: { first?: string; last?: string }): Promise<PartitionState[]>;
+  vintageFlags(job: string): Promise<LateRows[]>;
   ticks(query: { schedule?: string; limit?: number }): Promise<Tick[]>;
   switchSchedule(schedule: string, enabled: boolean): Promise<void>;
 }
@@ -95,6 +97,7 @@ export function operatorAt(url: string, token: string): Operator {
       post(Backfill, `/backfills/${encodeURIComponent(backfillId)}/retry`),
     partitions: (job, range = {}) =>
       get(z.array(PartitionState), `/jobs/${encodeURIComponent(job)}/partitions?${query(range)}`),
+    vintageFlags: (job) => get(z.array(LateRows), `/jobs/${encodeURIComponent(job)}/vintage-flags`),
     ticks: (values) => get(z.array(Tick), `/ticks?${query(values)}`),
     switchSchedule: async (schedule, enabled) => {
       await ask("PATCH", `/schedules/${encodeURIComponent(schedule)}`, { enabled });

@@ -38,6 +38,7 @@ const daily: Pipeline = {
   timeZone: "UTC",
   valueColumns: ["value"],
   freshness: { warningMs: 10 * DAY, errorMs: 20 * DAY },
+  publishedWithinMs: Infinity,
   libraries: ["power.daily"],
   partitions: { unit: "day", first: "2026-01-01" },
   schedules: [{ name: "daily", cron: "20 * * * *", timeZone: "UTC", aim: "latest" }],

@@ -26,6 +26,8 @@ export interface ScriptedIngest {
   client: pg.Pool;
   /** Executes what is due; returns how many messages there were. */
   consume(): Promise<number>;
+  /** Deletes what checks know of instruments, as in a store of an older release. */
+  forgetInstruments(): Promise<void>;
   /** Empties the database. */
   reset(): Promise<void>;
   close(): Promise<void>;
@@ -79,6 +81,9 @@ export async function scriptedIngest(options: {
       ingest.queue = ingest.queue.filter(({ at }) => at > ingest.now);
       for (const { runId } of due) await executeQueued(ingest.parts, runId);
       return due.length;
+    },
+    forgetInstruments: async () => {
+      await owner.query("TRUNCATE instrument");
     },
     reset: async () => {
       ingest.queue = [];

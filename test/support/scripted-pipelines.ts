@@ -36,6 +36,7 @@ const base = {
   timeZone: "America/New_York",
   valueColumns: ["value"],
   freshness: { warningMs: 10 * DAY, errorMs: 20 * DAY },
+  publishedWithinMs: Infinity,
 };
 export const fetchRows =
   (library: string): Pipeline["fetch"] =>

@@ -1,13 +1,15 @@
 // Checks: what the read-back after each write found, pipeline by pipeline.
 
 import type { FC } from "hono/jsx";
+import { iso } from "../../../shared/time.ts";
+import { listInstruments, type WatchedInstrument } from "../../markets/ingest/instruments.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
 import { type CheckSummary, newestChecks } from "../../markets/ingest/summaries.ts";
 import { checkVerdict } from "./glance.ts";
 import { Strip } from "./grid.tsx";
-import type { View } from "./layout.tsx";
+import { Form, type Here, type View } from "./layout.tsx";
 import { Empty, Facts, Live, Moment, State } from "./parts.tsx";
 import { distance, jobPath, number } from "./words.ts";
 
@@ -17,7 +19,11 @@ const SYMBOLS = 12;
 /** The newest read-back checks of every pipeline. */
 export async function checksView({ database }: IngestParts): Promise<View> {
   const names = PIPELINES.map(({ job }) => job);
-  const checks = await newestChecks(database, names, HISTORY);
+  const libraries = PIPELINES.flatMap((pipeline) => pipeline.libraries);
+  const [checks, instruments] = await Promise.all([
+    newestChecks(database, names, HISTORY),
+    listInstruments(database, libraries),
+  ]);
   return {
     title: "Checks",
     section: "checks",
@@ -40,7 +46,10 @@ export async function checksView({ database }: IngestParts): Promise<View> {
             <PipelineCheck
               pipeline={pipeline}
               history={checks.get(pipeline.job) ?? []}
-              now={here.now}
+              here={here}
+              instruments={instruments.filter(({ library }) =>
+                pipeline.libraries.includes(library),
+              )}
             />
           ))}
           <UncheckedPipelines pipelines={PIPELINES.filter(({ job }) => !checks.has(job))} />
@@ -53,8 +62,9 @@ export async function checksView({ database }: IngestParts): Promise<View> {
 const PipelineCheck: FC<{
   pipeline: Pipeline;
   history: readonly CheckSummary[];
-  now: number;
-}> = ({ pipeline, history, now }) => {
+  here: Here;
+  instruments: readonly WatchedInstrument[];
+}> = ({ pipeline, history, here, instruments }) => {
   const latest = history[0];
   if (!latest) return null;
   const cells = history.map((line) => ({
@@ -71,10 +81,48 @@ const PipelineCheck: FC<{
         <State state={checkVerdict(latest)} />
       </div>
       <Strip label={`Newest checks of ${pipeline.title}`} cells={cells} />
-      <CheckFacts line={latest} zone={pipeline.timeZone} now={now} />
+      <CheckFacts line={latest} zone={pipeline.timeZone} now={here.now} />
+      <Retirements here={here} instruments={concerned(instruments, latest)} />
     </section>
   );
 };
+
+/** The instruments that a check lists as stale, alone or with their symbol, or that are retired. */
+function concerned(instruments: readonly WatchedInstrument[], { check }: CheckSummary) {
+  const stale = new Set(check?.stale_symbols ?? []);
+  return instruments.filter(
+    ({ library, symbol, instrumentId, retiredAt }) =>
+      retiredAt !== null || stale.has(symbol) || stale.has(instrumentId.slice(library.length + 1)),
+  );
+}
+
+/** Retires silent instruments, and watches retired ones again. */
+const Retirements: FC<{ here: Here; instruments: readonly WatchedInstrument[] }> = ({
+  here,
+  instruments,
+}) =>
+  instruments.length === 0 ? null : (
+    <details>
+      <summary>Retire instruments, or watch them again</summary>
+      {instruments.map(({ instrumentId, validMax, retiredAt, retiredBy }) => (
+        <Form here={here} action="/instruments/retire" class="switch">
+          <input type="hidden" name="instrument_id" value={instrumentId} />
+          <input type="hidden" name="retired" value={retiredAt === null ? "true" : "false"} />
+          <span>
+            {instrumentId}, newest row {distance(iso(validMax), here.now)}
+            {retiredAt !== null && `, retired${retiredBy ? ` by ${retiredBy}` : ""}`}
+          </span>
+          <button
+            type="submit"
+            class="quiet"
+            aria-label={`${retiredAt === null ? "Retire" : "Watch"} ${instrumentId}`}
+          >
+            {retiredAt === null ? "Retire" : "Watch again"}
+          </button>
+        </Form>
+      ))}
+    </details>
+  );
 
 const CheckFacts: FC<{ line: CheckSummary; zone: string; now: number }> = ({ line, zone, now }) => {
   const { check } = line;

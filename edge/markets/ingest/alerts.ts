@@ -190,7 +190,7 @@ async function judgeChecks(
   if (!newest || !check) return { troubles: [], over: [] };
   const { run_id: runId } = newest;
   const reason = check.reason ?? "the check failed";
-  const troubles: Trouble[] = check.stale_symbols.filter(isWhole).map((symbol) => ({
+  const troubles: Trouble[] = check.stale_symbols.map((symbol) => ({
     job,
     subject: ofSeries(symbol),
     kind: "stale",
@@ -209,17 +209,12 @@ async function judgeChecks(
     .filter((incident) => isJudged(incident) && !subjects.has(incident.subject))
     .map((incident) => {
       const symbol = nameOf(incident.subject, "series");
-      return { incident, detail: symbol ? `${symbol} is fresh again` : "the check passed" };
+      if (symbol === null) return { incident, detail: "the check passed" };
+      const isRetired = (check.retired_symbols ?? []).includes(symbol);
+      return { incident, detail: `${symbol} is ${isRetired ? "retired" : "fresh again"}` };
     });
   return { troubles, over };
 }
-
-/**
- * Whether a stale symbol is a whole series, whose newest valid time the catalog knows. One of its
- * instruments, such as `erco.wnd`, is judged by the rows that a run's own window holds: a window
- * that lies elsewhere tells neither its silence nor its return. The page of checks shows it.
- */
-const isWhole = (symbol: string) => !symbol.includes(".");
 
 const toJson = (value: unknown): SQL => sql`${JSON.stringify(value)}::jsonb`;
 

@@ -3,8 +3,10 @@
 // an operator to watch; they fail no check.
 
 import { DAY, iso } from "../../../shared/time.ts";
-import type { Store } from "../store/store.ts";
+import type { Database } from "../../http/database.ts";
+import type { SeriesName, Store } from "../store/store.ts";
 import type { FetchedSeries, Finding, GateContext } from "./gate.ts";
+import { listInstruments, type NewestRow, recordNewest } from "./instruments.ts";
 import type { Pipeline } from "./pipeline.ts";
 
 /** The outcome of a read-back check, as the metadata of an execution shows it. */
@@ -18,7 +20,16 @@ export interface CheckResult {
   warnings: string[];
   /** The newest valid time of the library that lags most. */
   newest: string | null;
+  /** Symbols, and instruments as `symbol.instrument`, that lag the freshest of their library. */
   stale_symbols: string[];
+  /** The like that operators retired; checks of older releases have no such list. */
+  retired_symbols?: string[];
+}
+
+/** The store with the database that it and the ledger share. */
+interface CheckParts {
+  store: Store;
+  database: Database;
 }
 
 /** What a check comes to, in the word that every page uses. */
@@ -51,24 +62,46 @@ export function verdictOf(outcome: CheckOutcome | null): CheckVerdict {
 const STALE_DAYS = 3;
 const READS_AT_ONCE = 24;
 
+/** An execution's accepted series, and what is known of them besides. */
+export interface WrittenWindow extends GateContext {
+  series: readonly FetchedSeries[];
+  /** What the gate refused to write: the check of the whole fails with it. */
+  errors: readonly Finding[];
+  /** Why the partition may have no rows; null when it owes some. */
+  empty: string | null;
+}
+
+/** The committed rows of a window, summarized. */
+export interface StoredWindow {
+  /** Their newest knowledge time, epoch milliseconds; 0 where there are none. */
+  asOf: number;
+  instrumentIds: string[];
+}
+
 /** Reads the committed window back and judges it by the pipeline's gate once more. */
 export async function readBack(
-  store: Store,
+  parts: CheckParts,
   pipeline: Pipeline,
-  written: GateContext & {
-    series: readonly FetchedSeries[];
-    /** What the gate refused to write: the check of the whole fails with it. */
-    errors: readonly Finding[];
-    /** Why the partition may have no rows; null when it owes some. */
-    empty: string | null;
-  },
+  written: WrittenWindow,
+): Promise<StoredWindow & { check: CheckResult }> {
+  const { read, asOf } = await readWindow(parts.store, written.series, written.window);
+  const rows = read.flatMap((series) => series.rows);
+  const instrumentIds = [...new Set(rows.map(({ instrumentId }) => instrumentId))];
+  const check = await judgeRead(parts, pipeline, { ...written, series: read, asOf });
+  return { check, asOf, instrumentIds };
+}
+
+/** Judges rows that were read back. */
+async function judgeRead(
+  parts: CheckParts,
+  pipeline: Pipeline,
+  written: WrittenWindow & { asOf: number },
 ): Promise<CheckResult> {
-  const { partition, window, now, empty } = written;
+  const { partition, window, now, empty, asOf, series: read } = written;
   const schema = pipeline.libraries.join(" ");
-  const { read, asOf } = await readWindow(store, written.series, window);
   const newest = oldestNewest(read);
-  const stale_symbols = await staleSymbols(store, pipeline, read);
-  const nothing = { schema, warnings: [], newest: null, stale_symbols };
+  const watchList = await watchedSymbols(parts, pipeline, read);
+  const nothing = { schema, warnings: [], newest: null, ...watchList };
   if (newest === null) {
     const reason = `nothing was read back${empty ? `: ${empty}` : ""}`;
     return { ...nothing, passed: empty !== null, failures: 0, reason };
@@ -90,7 +123,7 @@ export async function readBack(
     reason: errors.length > 0 ? errors.join("; ") : null,
     warnings: [...new Set(warnings)],
     newest: iso(newest),
-    stale_symbols,
+    ...watchList,
   };
 }
 
@@ -127,31 +160,89 @@ function oldestNewest(read: readonly FetchedSeries[]): number | null {
 
 /**
  * The watch-list of a power pipeline: symbols, and instruments of the symbols that hold several,
- * whose newest valid time lies more than three days before the freshest of their library.
+ * whose newest stored valid time, however old, lies more than three days before the freshest of
+ * their library. Those that an operator retired are listed apart.
  */
-async function staleSymbols(
-  store: Store,
+async function watchedSymbols(
+  parts: CheckParts,
   { libraries, owns }: Pipeline,
   read: readonly FetchedSeries[],
-): Promise<string[]> {
-  const known = await store.libraries();
+): Promise<Pick<CheckResult, "stale_symbols" | "retired_symbols">> {
+  const known = await parts.store.libraries();
   const watched = libraries.filter(
     (library) => library.startsWith("power.") && known.includes(library),
   );
-  const lists = watched.map(async (library) => {
-    const symbols = (await store.symbols(library)).filter(({ symbol }) => owns?.(symbol) ?? true);
-    const freshest = symbols.reduce((max, { validMax }) => Math.max(max, validMax), -Infinity);
-    const isStale = (newest: number) => freshest - newest > STALE_DAYS * DAY;
-    const stale = symbols.filter(({ validMax }) => isStale(validMax)).map(({ symbol }) => symbol);
-    const among = read.filter((one) => one.library === library && !stale.includes(one.symbol));
-    const parts = among.flatMap(({ symbol, rows }) =>
-      [...newestOf(rows)]
-        .filter(([id, newest]) => id !== `${library}.${symbol}` && isStale(newest))
-        .map(([id]) => id.slice(library.length + 1)),
+  const stale_symbols: string[] = [];
+  const retired_symbols: string[] = [];
+  for (const library of watched) {
+    const symbols = (await parts.store.symbols(library)).filter(
+      ({ symbol }) => owns?.(symbol) ?? true,
     );
-    return [...stale, ...parts];
-  });
-  return (await Promise.all(lists)).flat();
+    const freshest = symbols.reduce((max, { validMax }) => Math.max(max, validMax), -Infinity);
+    await recordNewest(parts.database, await newestRows(parts, library, { symbols, read }));
+    const instruments = await listInstruments(parts.database, [library]);
+    const bySymbol = Map.groupBy(instruments, ({ symbol }) => symbol);
+    for (const { symbol } of symbols) {
+      const own = bySymbol.get(symbol) ?? [];
+      const active = own.filter(({ retiredAt }) => retiredAt === null);
+      const stale = active.filter(({ validMax }) => freshest - validMax > STALE_DAYS * DAY);
+      const nameOf = ({ instrumentId }: { instrumentId: string }) =>
+        instrumentId.slice(library.length + 1);
+      // A symbol of which nothing is fresh is named as a whole.
+      if (stale.length > 0 && stale.length === active.length) stale_symbols.push(symbol);
+      else stale_symbols.push(...stale.map(nameOf));
+      retired_symbols.push(...own.filter(({ retiredAt }) => retiredAt !== null).map(nameOf));
+    }
+  }
+  return { stale_symbols, retired_symbols };
+}
+
+interface WatchedLibrary {
+  symbols: readonly { symbol: string; validMax: number }[];
+  read: readonly FetchedSeries[];
+}
+
+/**
+ * The newest row of each instrument, as far as this check can tell: from the rows read back. A
+ * series that no check has recorded yet is read whole, once, unless it holds one instrument only,
+ * whose newest row the catalog knows.
+ */
+async function newestRows(
+  { store, database }: CheckParts,
+  library: string,
+  { symbols, read }: WatchedLibrary,
+): Promise<NewestRow[]> {
+  const instruments = await listInstruments(database, [library]);
+  const recorded = new Set(instruments.map(({ symbol }) => symbol));
+  const windows = new Map(
+    read.filter((one) => one.library === library).map(({ symbol, rows }) => [symbol, rows]),
+  );
+  const newest: NewestRow[] = [];
+  for (const { symbol, validMax } of symbols) {
+    let found = newestOf(windows.get(symbol) ?? []);
+    if (!recorded.has(symbol)) {
+      const isAlone = found.size === 1 && found.has(`${library}.${symbol}`);
+      found = isAlone
+        ? new Map([[`${library}.${symbol}`, validMax]])
+        : await newestStored(store, { library, symbol });
+    }
+    for (const [instrumentId, datetime] of found) {
+      newest.push({ library, symbol, instrumentId, datetime });
+    }
+  }
+  return newest;
+}
+
+async function newestStored(store: Store, series: SeriesName): Promise<Map<string, number>> {
+  const newest = new Map<string, number>();
+  const reading = await store.read(series);
+  for await (const { length, datetime, instrument, instruments } of reading.passing()) {
+    for (let row = 0; row < length; row++) {
+      // Rows are in the order of valid time.
+      newest.set(instruments[instrument[row] as number] as string, datetime[row] as number);
+    }
+  }
+  return newest;
 }
 
 function newestOf(rows: FetchedSeries["rows"]): Map<string, number> {

@@ -7,7 +7,7 @@ import type { Database } from "../../http/database.ts";
 import { commitAll } from "../store/commit.ts";
 import { type Head, listExecutionVintages, listHeads } from "../store/listings.ts";
 import type { Range } from "../store/plan.ts";
-import { type CheckResult, readBack } from "./check.ts";
+import { type CheckResult, readBack, type StoredWindow } from "./check.ts";
 import { type Completeness, completeRange, judgeCompleteness } from "./completeness.ts";
 import {
   type FetchedSeries,
@@ -29,11 +29,19 @@ const SERIES_AT_ONCE = 24;
 /** What an execution wrote, as its `metadata` tells the operator; instants as ISO 8601. */
 export interface MaterializationMetadata {
   rows_written: number;
+  /** How many of the rows written are flagged as reconstructed. */
+  rows_reconstructed: number;
   rows_fetched: number;
+  /** All instruments that were read back, or fetched, whether they changed or not. */
   instrument_ids: string[];
+  /** Instruments with rows that were inserted, revised or retracted. */
+  changed_instrument_ids: string[];
+  /** Newest knowledge time that was read back or committed; null where there are no rows. */
   as_of: string | null;
+  /** Newest vintage of each series covered, by `library.symbol`. */
   store_version: Record<string, number>;
   source_url: string;
+  /** Whether all that the execution writes is a reconstruction. */
   vintage_reconstructed: boolean;
   sandbox: boolean;
   covered: { from: string; to: string };
@@ -93,10 +101,10 @@ export async function materialize(
   const written = { ...context, series: accepted, errors: onlyAwaited ? [] : errors };
   const empty =
     isOpen(completeness, context.now) || completeness.complete ? completeness.reason : null;
-  const check = await readBack(parts.store, pipeline, { ...written, empty });
+  const { check, ...stored } = await readBack(parts, pipeline, { ...written, empty });
   journal.note(check.passed ? "info" : "error", "checked", check);
   const metadata: MaterializationMetadata = {
-    ...(await writtenBy(parts.database, execution, accepted)),
+    ...(await recordOf(parts.database, execution, { accepted, commits, stored })),
     rows_fetched: rowsOf(fetched.series),
     source_url: fetched.sourceUrl,
     vintage_reconstructed: execution.reconstructed,
@@ -117,26 +125,58 @@ export async function materialize(
 const rowsOf = (series: readonly FetchedSeries[]) =>
   series.reduce((total, { rows }) => total + rows.length, 0);
 
+interface Materialized {
+  accepted: readonly FetchedSeries[];
+  commits: Commits;
+  stored: StoredWindow;
+}
+
 /**
- * What an execution wrote over all its attempts: from the store, since an earlier attempt may have
- * committed before it was lost.
+ * What an execution covered, and what of it it changed over all its attempts. The latter is from
+ * the store, since an earlier attempt may have committed before it was lost.
  */
-async function writtenBy(
+async function recordOf(
   database: Database,
   execution: ClaimedExecution,
-  accepted: readonly FetchedSeries[],
+  { accepted, commits, stored }: Materialized,
 ): Promise<
-  Pick<MaterializationMetadata, "rows_written" | "instrument_ids" | "as_of" | "store_version">
+  Pick<
+    MaterializationMetadata,
+    | "rows_written"
+    | "rows_reconstructed"
+    | "instrument_ids"
+    | "changed_instrument_ids"
+    | "as_of"
+    | "store_version"
+  >
 > {
-  const vintages = await listExecutionVintages(database, execution.run_id);
-  const names = vintages.map(({ library, symbol }) => `${library}.${symbol}`);
-  const newest = vintages.reduce((latest, { asOf }) => Math.max(latest, asOf), 0);
-  const changed = accepted.filter(({ library, symbol }) => names.includes(`${library}.${symbol}`));
+  const libraries = [...new Set(accepted.map(({ library }) => library))];
+  const [vintages, heads] = await Promise.all([
+    listExecutionVintages(database, execution.run_id),
+    libraries.length > 0 ? listHeads(database, libraries) : new Map<string, Head>(),
+  ]);
+  const rowsIn = (written: typeof vintages) => written.reduce((total, { rows }) => total + rows, 0);
+  const asOf = vintages.reduce((newest, one) => Math.max(newest, one.asOf), stored.asOf);
+  // Of a series that an earlier attempt committed, the rows are not known any more.
+  const earlier = accepted.filter(
+    ({ library, symbol }) =>
+      !commits.changedSeries.has(`${library} ${symbol}`) &&
+      vintages.some((one) => one.library === library && one.symbol === symbol),
+  );
   return {
-    rows_written: vintages.reduce((total, { rows }) => total + rows, 0),
-    instrument_ids: instrumentsOf(changed),
-    as_of: vintages.length > 0 ? iso(newest) : null,
-    store_version: Object.fromEntries(vintages.map(({ seq }, index) => [names[index], seq])),
+    rows_written: rowsIn(vintages),
+    rows_reconstructed: rowsIn(vintages.filter(({ reconstructed }) => reconstructed)),
+    instrument_ids: [...new Set([...instrumentsOf(accepted), ...stored.instrumentIds])],
+    changed_instrument_ids: [
+      ...new Set([...commits.changedInstruments, ...instrumentsOf(earlier)]),
+    ],
+    as_of: asOf > 0 ? iso(asOf) : null,
+    store_version: Object.fromEntries(
+      accepted.flatMap(({ library, symbol }) => {
+        const head = heads.get(`${library} ${symbol}`);
+        return head ? [[`${library}.${symbol}`, head.seq]] : [];
+      }),
+    ),
   };
 }
 
@@ -239,6 +279,9 @@ interface Commits {
   vintages: number;
   /** Valid times of the rows revised or retracted. */
   changedAt: number[];
+  changedInstruments: string[];
+  /** `library symbol` of each series with a new vintage. */
+  changedSeries: Set<string>;
 }
 
 /** Commits every accepted series. */
@@ -249,7 +292,13 @@ async function commitSeries(
   accepted: readonly FetchedSeries[],
 ): Promise<Commits> {
   const { reconstructed, partition, run_id: runId } = execution;
-  const commits: Commits = { refused: [], vintages: 0, changedAt: [] };
+  const commits: Commits = {
+    refused: [],
+    vintages: 0,
+    changedAt: [],
+    changedInstruments: [],
+    changedSeries: new Set(),
+  };
   for (let index = 0; index < accepted.length; index += SERIES_AT_ONCE) {
     await keepLease(parts, execution);
     const batch = accepted.slice(index, index + SERIES_AT_ONCE);
@@ -261,6 +310,7 @@ async function commitSeries(
       runId,
       sourceUrl,
       reconstructed,
+      publishedWithinMs: pipeline.publishedWithinMs,
       sandbox,
       mayRetract,
       askedAtSeq: heads.get(`${library} ${symbol}`)?.seq ?? 0,
@@ -268,11 +318,14 @@ async function commitSeries(
     }));
     const outcomes = await commitAll(parts, { covered: window, partition }, requests);
     for (const [position, outcome] of outcomes.entries()) {
+      const { library = "", symbol = "" } = batch[position] ?? {};
       if (outcome.status === "rejected") {
-        commits.refused.push(massRetraction(outcome.reason, batch[position]?.symbol ?? ""));
+        commits.refused.push(massRetraction(outcome.reason, symbol));
       } else if (outcome.value) {
         commits.vintages++;
         commits.changedAt.push(...outcome.value.changedAt);
+        commits.changedInstruments.push(...outcome.value.changedInstruments);
+        commits.changedSeries.add(`${library} ${symbol}`);
       }
     }
   }

@@ -106,6 +106,12 @@ export interface Pipeline {
   lookaheadMs?: number;
   freshness: Freshness;
   /**
+   * Longest time from the Datetime of a row to the tick that can learn it, in normal operation and
+   * with holidays; the row's own interval is part of it. A row that a forward execution learns
+   * later for the first time is flagged as reconstructed.
+   */
+  publishedWithinMs: number;
+  /**
    * Null: no execution waits. One that finds no value of its partition yet succeeds with what else
    * there was, and the partition waits for a later one.
    */

@@ -51,6 +51,8 @@ export interface PlannedSegment {
 /** A symbol's state at a knowledge time, and what a read of a range must merge. */
 export interface Plan {
   seriesId: number;
+  /** The database's clock, epoch milliseconds. */
+  now: number;
   valueColumns: string[];
   sandbox: boolean;
   headSeq: number;
@@ -215,7 +217,7 @@ function planning(
           THEN ARRAY(${list}) ELSE '{}' END`;
   return sql`
     SELECT ${index} AS index, json_build_object(
-      'seriesId', s.id, 'valueColumns', s.value_columns, 'sandbox', s.sandbox,
+      'seriesId', s.id, 'now', ${ms(sql`clock_timestamp()`)}, 'valueColumns', s.value_columns, 'sandbox', s.sandbox,
       'headSeq', s.head_seq, 'headAsOf', ${ms(sql`s.head_as_of`)},
       'generation', s.generation, 'pendingObjects', s.pending_objects,
       'seq', coalesce(v.seq, 0), 'asOf', ${ms(sql`v.as_of`)},
@@ -244,6 +246,14 @@ function planning(
     ${where}`;
 }
 
+/** The database's clock, epoch milliseconds: the one that stamps `as_of`. */
+export async function databaseNow(database: Database): Promise<number> {
+  const { rows } = await database.execute<{ now: number }>(
+    sql`SELECT ${ms(sql`clock_timestamp()`)} AS now`,
+  );
+  return rows[0]?.now ?? 0;
+}
+
 /** A vintage that is to be committed. */
 export interface VintageInsert {
   library: string;
@@ -261,7 +271,8 @@ export interface VintageInsert {
   changes: Changes;
   liveRows: number;
   contentSha256: Uint8Array;
-  payloadSha256: Uint8Array;
+  /** Null when the vintage holds a part of the payload only: then none is remembered. */
+  payloadSha256: Uint8Array | null;
   inline: Inline | null;
   segment: NewObject | null;
 }
@@ -322,6 +333,13 @@ export async function insertVintage(
           ${changedRows}::int, ${segment.bytes}::int, ${bytea(segment.sha256)},
           ${JSON.stringify(segment.index)}::jsonb FROM s)`
     : sql``;
+  const memo = vintage.payloadSha256
+    ? sql`, m AS (
+        INSERT INTO ingest_memo (series_id, partition, payload_sha256, seq)
+        SELECT id, ${vintage.partition}, ${bytea(vintage.payloadSha256)}, head_seq FROM s
+        ON CONFLICT (series_id, partition) DO UPDATE
+          SET payload_sha256 = excluded.payload_sha256, seq = excluded.seq)`
+    : sql``;
   const { rows } = await database.execute<{ seq: number; as_of: number }>(sql`
     WITH s AS (${head}),
     -- Takes the table's ROW SHARE lock and no row's: \`createSnapshot\` waits for those who hold it.
@@ -337,12 +355,8 @@ export async function insertVintage(
         ${changes.inserted}::int, ${changes.revised}::int, ${changes.retracted}::int,
         ${vintage.liveRows}::bigint, ${bytea(vintage.contentSha256)},
         ${inline && JSON.stringify(inline)}::jsonb
-      FROM s),
-    m AS (
-      INSERT INTO ingest_memo (series_id, partition, payload_sha256, seq)
-      SELECT id, ${vintage.partition}, ${bytea(vintage.payloadSha256)}, head_seq FROM s
-      ON CONFLICT (series_id, partition) DO UPDATE
-        SET payload_sha256 = excluded.payload_sha256, seq = excluded.seq)
+      FROM s)
+    ${memo}
     ${object}
     SELECT head_seq::float8 AS seq, ${ms(sql`head_as_of`)} AS as_of FROM s`);
   const row = rows[0];

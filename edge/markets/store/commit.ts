@@ -3,6 +3,7 @@
 
 import { assert, Failure } from "../../../shared/errors.ts";
 import {
+  databaseNow,
   EARLIEST,
   insertVintage,
   LATEST,
@@ -15,15 +16,18 @@ import { compact } from "./compact.ts";
 import { putObject, sha256, type WriterParts } from "./objects.ts";
 import {
   type ChangedRow,
+  type Changes,
   canonicalText,
   diff,
+  insertionsOf,
+  isLate,
   keyOf,
   type Range,
   type Row,
   sorted,
 } from "./plan.ts";
 import { batchOf, encodeChanges, encodeInline } from "./segment.ts";
-import { stateOf } from "./store.ts";
+import { keyAt, stateOf, versionsOf } from "./store.ts";
 
 /** Rows of one series, as its source answered for a range of valid time. */
 export interface CommitRequest {
@@ -34,7 +38,13 @@ export interface CommitRequest {
   rows: readonly Row[];
   /** What the source was asked for; a stored row inside it that `rows` lacks is retracted. */
   covered: Range;
+  /** Flags every row as reconstructed, as a backfill does. */
   reconstructed: boolean;
+  /**
+   * Longest time from the Datetime of a row to its first publication, milliseconds. A row that the
+   * store never held and learns later than that is flagged as reconstructed; no limit if omitted.
+   */
+  publishedWithinMs?: number;
   sandbox: boolean;
   runId: string;
   partition: string;
@@ -50,7 +60,10 @@ export interface CommitRequest {
   mayRetract?: (retracted: number, stored: number) => boolean;
 }
 
-/** A committed vintage; instants in epoch milliseconds, counts in rows. */
+/**
+ * A committed vintage; instants in epoch milliseconds, counts in rows. Where late rows became a
+ * vintage of their own, `seq` and `asOf` are those of the last vintage and counts are sums.
+ */
 export interface Vintage {
   seq: number;
   asOf: number;
@@ -59,6 +72,8 @@ export interface Vintage {
   retracted: number;
   /** Valid times of the rows revised or retracted. */
   changedAt: readonly number[];
+  /** Instruments of the rows inserted, revised or retracted. */
+  changedInstruments: readonly string[];
 }
 
 /** Vintages of up to so many rows stay inside the catalog. */
@@ -126,10 +141,19 @@ async function commitPrepared(
   prepared: PreparedCommit,
   known?: Plan | null,
 ): Promise<Vintage | null> {
+  let current = prepared;
+  let late: Vintage | null = null;
   for (let attempt = 1; attempt <= ATTEMPTS_MAX; attempt++) {
-    const plan = attempt === 1 && known !== undefined ? known : await planCommit(parts, prepared);
-    const outcome = await attemptCommit(parts, { ...prepared, plan, attempt });
-    if (outcome !== "conflict") return outcome;
+    const plan = attempt === 1 && known !== undefined ? known : await planCommit(parts, current);
+    const outcome = await attemptCommit(parts, { ...current, plan, attempt });
+    if (outcome !== "conflict") {
+      const vintage: Vintage | null =
+        late && outcome.vintage ? joined(late, outcome.vintage) : (outcome.vintage ?? late);
+      if (outcome.isWhole) return vintage;
+      late = vintage;
+      current = afterVintage(current, outcome.vintage);
+      continue;
+    }
     await parts.pause(Math.random() * Math.min(attempt * 8, PAUSE_MS_MAX));
   }
   const { library, symbol } = prepared.request;
@@ -137,6 +161,27 @@ async function commitPrepared(
     "commit_conflict",
     `${library}/${symbol}: ${ATTEMPTS_MAX} commits lost the race`,
   );
+}
+
+/** Both vintages of a commit that wrote its late rows first. */
+const joined = (late: Vintage, last: Vintage): Vintage => ({
+  ...last,
+  inserted: late.inserted + last.inserted,
+  changedInstruments: [...new Set([...late.changedInstruments, ...last.changedInstruments])],
+});
+
+/** The request after its own late rows were committed: that vintage is no other run's change. */
+const afterVintage = (prepared: PreparedCommit, vintage: Vintage | null): PreparedCommit =>
+  prepared.request.askedAtSeq === undefined || !vintage
+    ? prepared
+    : { ...prepared, request: { ...prepared.request, askedAtSeq: vintage.seq } };
+
+/** Result of an attempt that did not conflict. */
+interface Outcome {
+  /** Null when nothing changed. */
+  vintage: Vintage | null;
+  /** False when only the late rows are committed. */
+  isWhole: boolean;
 }
 
 interface Attempt {
@@ -163,11 +208,11 @@ function planCommit({ database }: WriterParts, { request, payloadSha256 }: Prepa
 async function attemptCommit(
   parts: WriterParts,
   { request, incoming, payloadSha256, plan, attempt }: Attempt,
-): Promise<Vintage | null | "conflict"> {
+): Promise<Outcome | "conflict"> {
   const { library, symbol, covered, valueColumns, partition } = request;
   if (plan && plan.sandbox !== request.sandbox) throw sandboxMixed(request);
   assert(!plan || plan.valueColumns.join() === valueColumns.join(), "value columns never change");
-  if (plan?.unchanged) return null;
+  if (plan?.unchanged) return { vintage: null, isWhole: true };
   if (plan?.changed) {
     const detail = `${library}/${symbol}: another run committed since the source was asked`;
     throw new Failure("commit_conflict", detail);
@@ -181,28 +226,65 @@ async function attemptCommit(
   if (changes.rows.length === 0) {
     if (plan)
       await remember(parts.database, { ...plan, partition, payloadSha256, seq: plan.headSeq });
-    return null;
+    return { vintage: null, isWhole: true };
   }
   const withdrawn = changes.retracted + nulled(stored, changes.rows);
   if (request.mayRetract && !request.mayRetract(withdrawn, stored.length)) {
     throw massRetraction(request, withdrawn, stored.length);
   }
-  const contentSha256 = await sha256(utf8(canonicalText(changes.rows, covered)));
-  const small = changes.rows.length <= (parts.inlineRowsMax ?? INLINE_ROWS_MAX);
+  const late = await findLateRows(parts, { request, plan, stored, changes });
+  const isWhole = late.length === 0 || late.length === changes.rows.length;
+  const written = isWhole ? changes : insertionsOf(late);
+  const contentSha256 = await sha256(utf8(canonicalText(written.rows, covered)));
+  const small = written.rows.length <= (parts.inlineRowsMax ?? INLINE_ROWS_MAX);
   const committed = await insertVintage(parts.database, {
     ...request,
+    reconstructed: request.reconstructed || late.length > 0,
     seenSeq: plan?.headSeq ?? 0,
     sourcePublishedAt: request.sourcePublishedAt ?? null,
-    changes,
-    liveRows: (plan?.liveRows ?? 0) + changes.inserted - changes.retracted,
+    changes: written,
+    liveRows: (plan?.liveRows ?? 0) + written.inserted - written.retracted,
     contentSha256,
-    payloadSha256,
-    inline: small ? encodeInline(changes.rows, valueColumns) : null,
-    segment: small ? null : await putSegment(parts, request, changes.rows, attempt),
+    payloadSha256: isWhole ? payloadSha256 : null,
+    inline: small ? encodeInline(written.rows, valueColumns) : null,
+    segment: small ? null : await putSegment(parts, request, written.rows, attempt),
   });
   if (!committed) return "conflict";
-  const { inserted, revised, retracted, changedAt } = changes;
-  return { ...committed, inserted, revised, retracted, changedAt };
+  const { inserted, revised, retracted, changedAt, rows } = written;
+  const changedInstruments = [...new Set(rows.map(({ instrumentId }) => instrumentId))];
+  const counts = { inserted, revised, retracted, changedAt, changedInstruments };
+  return { vintage: { ...committed, ...counts }, isWhole };
+}
+
+interface Comparison {
+  request: CommitRequest;
+  plan: Plan | null;
+  stored: readonly Row[];
+  changes: Changes;
+}
+
+/**
+ * Inserted rows that the store learns later than they can have been published first. A row that
+ * was retracted before and comes back is a revision, hence not among them.
+ */
+async function findLateRows(
+  parts: WriterParts,
+  { request, plan, stored, changes }: Comparison,
+): Promise<ChangedRow[]> {
+  const { reconstructed, publishedWithinMs = Infinity } = request;
+  if (reconstructed || changes.inserted === 0 || publishedWithinMs === Infinity) return [];
+  const now = plan?.now ?? (await databaseNow(parts.database));
+  const known = new Set(stored.map(keyOf));
+  const late = changes.rows.filter(
+    (row) => isLate(row, now, publishedWithinMs) && !row.retracted && !known.has(keyOf(row)),
+  );
+  const [first, last] = [late[0], late.at(-1)];
+  if (!plan || !first || !last) return late;
+  const range = { from: first.datetime, to: last.datetime + 1 };
+  for await (const batch of versionsOf(parts, plan, range)) {
+    for (let row = 0; row < batch.length; row++) known.add(keyAt(batch, row));
+  }
+  return late.filter((row) => !known.has(keyOf(row)));
 }
 
 /**

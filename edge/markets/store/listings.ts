@@ -96,6 +96,7 @@ export interface ExecutionVintage {
   symbol: string;
   seq: number;
   asOf: number;
+  reconstructed: boolean;
   /** Rows inserted, revised and retracted. */
   rows: number;
 }
@@ -106,7 +107,7 @@ export async function listExecutionVintages(
   runId: string,
 ): Promise<ExecutionVintage[]> {
   const { rows } = await database.execute<ExecutionVintage & Record<string, unknown>>(sql`
-    SELECT library, symbol, seq::float8 AS seq, ${ms(sql`as_of`)} AS "asOf",
+    SELECT library, symbol, seq::float8 AS seq, ${ms(sql`as_of`)} AS "asOf", reconstructed,
       (inserted + revised + retracted)::float8 AS rows
       FROM vintage JOIN series ON series.id = series_id
      WHERE run_id = ${runId} ORDER BY library, symbol COLLATE "C", seq`);

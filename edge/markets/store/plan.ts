@@ -45,6 +45,16 @@ const byDatetime = (left: Row, right: Row) =>
   left.datetime - right.datetime ||
   (left.instrumentId < right.instrumentId ? -1 : left.instrumentId > right.instrumentId ? 1 : 0);
 
+/**
+ * Whether a row that is learned at `asOf` is later than its first publication can be: the one rule
+ * that tells a reconstructed row from a true vintage outside backfills.
+ */
+export const isLate = (
+  { datetime }: Pick<Row, "datetime">,
+  asOf: number,
+  publishedWithinMs: number,
+): boolean => asOf > datetime + publishedWithinMs;
+
 /** Rows in the store's order: valid time, then instrument. */
 export const sorted = <R extends Row>(rows: Iterable<R>): R[] => [...rows].sort(byDatetime);
 
@@ -83,6 +93,15 @@ export function diff(current: readonly Row[], incoming: readonly Row[], covered:
   changes.rows = sorted(changes.rows);
   return changes;
 }
+
+/** Changes that insert these rows and do nothing else. */
+export const insertionsOf = (rows: ChangedRow[]): Changes => ({
+  rows,
+  inserted: rows.length,
+  revised: 0,
+  retracted: 0,
+  changedAt: [],
+});
 
 /**
  * Rows as canonical text, for hashes: equal economic content over an equal range gives equal text,

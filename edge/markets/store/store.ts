@@ -311,6 +311,10 @@ export async function* versionsOf(
   yield* mergeSorted(streams, columns);
 }
 
+/** What identifies the row at a position of a batch within its series, as `keyOf` does. */
+export const keyAt = ({ datetime, instrument, instruments }: Batch, position: number): string =>
+  `${datetime[position]} ${instruments[instrument[position] as number]}`;
+
 async function* inTurn(batches: Iterable<Batch>): AsyncGenerator<Batch> {
   yield* batches;
 }

@@ -46,6 +46,9 @@ export const realtimePrices: Pipeline = {
   // Prices are final two business days on; a weekend lies between at most.
   lookbackMs: 4 * DAY,
   freshness: { warningMs: HOUR, errorMs: 3 * HOUR },
+  // A price is listed minutes after its interval; the last ones of a day are read by the ticks of
+  // `_settle`, which end at 06:40.
+  publishedWithinMs: 7 * HOUR,
   release: null,
   fetch: async (upstreams, request) =>
     priceSeries("power.lmp", upstreams, await fetchPrices(fetchRealtimePrices, upstreams, request)),
@@ -68,6 +71,8 @@ export const dayAheadPrices: Pipeline = {
   valueColumns: ["value"],
   lookbackMs: 5 * DAY,
   freshness: { warningMs: HOUR, errorMs: 3 * HOUR },
+  // The market clears on the day before, so each hour is known before it begins.
+  publishedWithinMs: 0,
   release: { everyMs: 10 * MINUTE, windowMs: 3 * HOUR },
   fetch: async (upstreams, request) =>
     priceSeries(
@@ -94,6 +99,8 @@ export const systemLoad: Pipeline = {
   valueColumns: ["value"],
   lookbackMs: DAY,
   freshness: { warningMs: 3 * HOUR, errorMs: 8 * HOUR },
+  // The final report of a day comes at 05:50 of the next, 30 hours after the day's first hour began.
+  publishedWithinMs: 32 * HOUR,
   // The tick at 00:35 aims at a day whose first hour is shown at about 01:20.
   release: { everyMs: 15 * MINUTE, windowMs: 2 * HOUR },
   fetch: fetchLoad,

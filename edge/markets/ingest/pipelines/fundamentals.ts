@@ -28,6 +28,8 @@ const WEEKLY = {
   lookbackMs: 52 * 7 * DAY,
   // The newest report is of a Friday at most 13 days ago.
   freshness: { warningMs: 8 * DAY, errorMs: 14 * DAY },
+  // Out five or six days after the Friday; a holiday moves it by a few days, never by a week.
+  publishedWithinMs: 10 * DAY,
   release: { everyMs: 10 * MINUTE, windowMs: 3 * HOUR },
 };
 
@@ -99,6 +101,8 @@ export const agencyForecast: Pipeline = {
   lookbackMs: OUTLOOK_MONTHS_BACK * 31 * DAY,
   lookaheadMs: OUTLOOK_DAYS_AHEAD * DAY,
   freshness: { warningMs: 45 * DAY, errorMs: 75 * DAY },
+  // Each month is forecast for the first time more than a year before it begins.
+  publishedWithinMs: 0,
   release: null,
   fetch: fetchOutlook,
   gate: gateOutlook,

@@ -18,6 +18,9 @@ const HOURLY = {
   release: null,
   lookbackMs: 9 * DAY,
   freshness: { warningMs: 6 * HOUR, errorMs: 48 * HOUR },
+  // An hour is out after one or two; late authorities send theirs within two days, every day of the
+  // year.
+  publishedWithinMs: 49 * HOUR,
 };
 
 /** Hourly demand, its forecast, generation and interchange by authority, MWh. */

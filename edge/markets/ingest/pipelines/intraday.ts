@@ -38,6 +38,8 @@ export const intradayBars: Pipeline = {
   // weekend.
   lookbackMs: 6 * DAY,
   freshness: { warningMs: 4 * DAY, errorMs: 6 * DAY },
+  // A bar is out minutes after it ends; a launch on the same day learns it.
+  publishedWithinMs: DAY,
   release: null,
   owedMs: SESSION_OVER_MS,
   fetch: fetchIntraday,

@@ -92,6 +92,8 @@ export const spotPrices: Pipeline = {
   // What was printed for a holiday has been taken back after as long as a month.
   lookbackMs: 44 * DAY,
   freshness: { warningMs: 9 * DAY, errorMs: UNPRINTED_MS },
+  // About five days are printed at a time; later than this none is, holidays included.
+  publishedWithinMs: UNPRINTED_MS,
   release: null,
   fetch: fetchSpot,
   gate: gateSpot,

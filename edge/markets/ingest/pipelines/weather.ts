@@ -43,6 +43,8 @@ export const degreeDays: Pipeline = {
   // Twenty-four months, since two calendar years are revised.
   lookbackMs: 731 * DAY,
   freshness: { warningMs: 45 * DAY, errorMs: 45 * DAY },
+  // A month of 31 days, published by the 9th of the next; the release window ends on the 20th.
+  publishedWithinMs: 51 * DAY,
   release: { everyMs: DAY, windowMs: 14 * DAY },
   fetch: fetchWeather,
   complete: (accepted, partition) =>
