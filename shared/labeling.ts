@@ -60,7 +60,7 @@ export const JobProgress = z
       .string()
       .nullable()
       .meta({ description: "what keeps a job from going on, such as no node being there" }),
-    intervention: TaskIntervention.nullable().meta({
+    intervention: z.union([TaskIntervention, z.null()]).meta({
       description: "newest intervention in a task of the current round; null where there is none",
     }),
     topic: z.string(),
@@ -314,8 +314,8 @@ export const ExportSummary = DatasetCounts.extend({
     "training frames of a single video within the gap of a validation frame: a hundredth of its " +
       "frames, at least one; they are in the archive unless `split_gap` leaves them out",
   ),
-  train: SplitSummary,
-  val: SplitSummary,
+  train: SplitSummary.meta({ description: "counts of the archive's training side" }),
+  val: SplitSummary.meta({ description: "counts of the archive's validation side" }),
   annotations_outside_picture: count("annotations outside of their image, which are in no file"),
   original_images: count("images that are the files as they were uploaded"),
 })

@@ -323,7 +323,7 @@ export const TrainingRun = z
     left_out_annotated_frames: DatasetCounts.shape.left_out_annotated_frames.nullable().meta({
       description: "of those, the frames with annotations; null of runs of older releases",
     }),
-    intervention: TaskIntervention.nullable().meta({
+    intervention: z.union([TaskIntervention, z.null()]).meta({
       description: "newest intervention in a task of the current round; null where there is none",
     }),
     epoch: z.number().int().meta({ description: "epochs done" }),
