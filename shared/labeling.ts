@@ -1,10 +1,13 @@
 // Wire shapes of labeling and review. Field names are the contract's; boxes are corners in pixels.
 
 import { z } from "zod";
+import { DatasetCounts } from "./dataset-report.ts";
+import { TaskIntervention } from "./task-intervention.ts";
 import { Bbox, EXPORT_FORMATS } from "./tasks.ts";
 import { Frame } from "./vision.ts";
 
 const instant = () => z.iso.datetime();
+const count = (description: string) => z.number().int().meta({ description });
 
 /** Stored is every detection at or above this; shown are those at or above the job's threshold. */
 export const STORED_CONFIDENCE_MIN = 0.05;
@@ -39,10 +42,12 @@ export const JobProgress = z
     job_id: z.uuid(),
     status: Job.shape.status,
     failure: z.string().nullable(),
-    frames_done: z.number().int(),
-    frames_total: z.number().int(),
+    frames_done: count("frames that the segmenter labeled in the current pass"),
+    frames_total: count("frames that the job labels, without those that people added"),
     progress: z.number().min(0).max(1),
-    annotations: z.number().int().meta({ description: "stored so far, whatever the threshold" }),
+    stored_annotations: count(
+      "annotations stored so far, whatever the threshold, with rejected ones and duplicates",
+    ),
     frames_per_second: z.number().nullable(),
     eta_seconds: z.number().nullable(),
     tasks: z.object({
@@ -55,6 +60,9 @@ export const JobProgress = z
       .string()
       .nullable()
       .meta({ description: "what keeps a job from going on, such as no node being there" }),
+    intervention: z.union([TaskIntervention, z.null()]).meta({
+      description: "newest intervention in a task of the current round; null where there is none",
+    }),
     topic: z.string(),
   })
   .meta({ id: "JobProgress" });
@@ -125,36 +133,69 @@ export const JobClass = z
     class: z.string(),
     index: z.number().int().meta({ description: "place in exports" }),
     prompt: z.string().nullable(),
-    annotations: z.number().int(),
+    annotations: count(
+      "annotations of the class that are shown, with rejected ones; without duplicates, unless the " +
+        "request asks for them",
+    ),
   })
   .meta({ id: "JobClass" });
 export type JobClass = z.infer<typeof JobClass>;
+
+const ANNOTATION_COUNT =
+  "annotations that are shown (at or above the job's threshold), with rejected ones, without " +
+  "duplicates";
 
 export const Overview = z
   .object({
     frame_count: z.number().int().meta({
       description: "frames that the job labels, and those that people added by their work",
     }),
-    annotated_frames: z.number().int(),
-    reviewed_frames: z.number().int().meta({ description: "frames marked as reviewed" }),
-    annotation_count: z.number().int(),
-    per_class: z.array(z.object({ class: z.string(), count: z.number().int() })),
-    completion_percentage: z.number().meta({
-      description:
-        "what was judged of what there is to judge: annotations shown, of which one counts when " +
-        "it was accepted or rejected, and frames without any, of which one counts when it was " +
-        "marked as reviewed",
+    annotated_frames: DatasetCounts.shape.annotated_frames.meta({
+      description: "frames with an annotation that is shown, not rejected and no duplicate",
     }),
-    labeled_percentage: z.number().meta({ description: "frames labeled, of all of the job" }),
+    reviewed_frames: count("frames marked as reviewed"),
+    annotation_count: count(ANNOTATION_COUNT),
+    per_class: z.array(
+      z.object({
+        class: z.string(),
+        count: count("of `annotation_count`, those of the class"),
+      }),
+    ),
+    completion_percentage: z
+      .number()
+      .min(0)
+      .max(100)
+      .meta({
+        description:
+          "frames of the job that are done, in percent of `frame_count`: those marked as reviewed, " +
+          "and those with annotations of which each that is shown was accepted or rejected",
+      }),
+    labeled_percentage: z.number().min(0).max(100).meta({
+      description: "frames that the segmenter labeled, in percent of those that the job labels",
+    }),
   })
   .meta({ id: "Overview" });
 export type Overview = z.infer<typeof Overview>;
 
 const Bin = z.object({ from: z.number(), to: z.number(), count: z.number().int() });
+/** Bins of confidence, with one of its own for annotations that have none. */
+const ConfidenceBins = z
+  .array(
+    z.object({
+      from: z.number().nullable().meta({ description: "lower bound, inclusive" }),
+      to: z.number().nullable().meta({ description: "upper bound; inclusive of 1" }),
+      count: z.number().int(),
+    }),
+  )
+  .meta({
+    description:
+      "annotations by confidence; in the last bin, whose bounds are null, those without a " +
+      "confidence, such as what people drew",
+  });
 
 export const Stats = z
   .object({
-    annotation_count: z.number().int(),
+    annotation_count: count(`${ANNOTATION_COUNT} unless the request asks for them`),
     reviewed: z.object({
       accepted: z.number().int(),
       rejected: z.number().int(),
@@ -163,8 +204,10 @@ export const Stats = z
     per_class: z.array(
       z.object({
         class: z.string(),
-        count: z.number().int(),
-        share: z.number(),
+        count: count("of `annotation_count`, those of the class"),
+        share: z.number().min(0).max(1).meta({
+          description: "share of `annotation_count` that is of the class, 0 to 1",
+        }),
         accepted: z.number().int(),
         rejected: z.number().int(),
         precision: z
@@ -175,17 +218,19 @@ export const Stats = z
               "accepted of accepted and rejected model annotations; null before a review. Reviews " +
               "are the ground truth: nothing is known of objects that were missed",
           }),
-        confidence_histogram: z.array(Bin),
+        confidence_histogram: ConfidenceBins,
       }),
     ),
-    confidence_histogram: z.array(Bin),
+    confidence_histogram: ConfidenceBins,
     box_area_histogram: z
       .array(Bin)
-      .meta({ description: "share of the frame, in tenths of a decade" }),
+      .meta({ description: "share of the frame, 0 to 1, in tenths of a decade" }),
     annotations_per_frame: z.array(
       z.object({ annotations: z.number().int(), frames: z.number().int() }),
     ),
-    duplicates: z.number().int(),
+    duplicates: count(
+      "annotations that are shown and repeat a better one, whether or not the request asks for them",
+    ),
   })
   .meta({ id: "Stats" });
 export type Stats = z.infer<typeof Stats>;
@@ -193,7 +238,7 @@ export type Stats = z.infer<typeof Stats>;
 export const ImportRecord = z
   .object({
     job: Job,
-    annotations: z.number().int().meta({ description: "stored with the job" }),
+    stored_annotations: count("annotations stored with the job, whatever its threshold"),
     unmatched: z.array(z.string()).meta({
       description: "images that the project does not have, by their name in the labels",
     }),
@@ -251,6 +296,33 @@ export const Change = z
   .meta({ id: "Change" });
 export type Change = z.infer<typeof Change>;
 
+const SplitSummary = z.object({
+  images: count("images of the archive on this side of the split"),
+  background_images: count("of those, images without an annotation"),
+  annotations: count("annotations of the archive on this side of the split"),
+  per_class: z.array(
+    z.object({ class: z.string(), count: count("of `annotations`, those of the class") }),
+  ),
+});
+
+/**
+ * Counts of an export. Those of the dataset have the names of the quality report, and with the
+ * default options its numbers; those of the archive are there once it is made.
+ */
+export const ExportSummary = DatasetCounts.extend({
+  border_frames: count(
+    "training frames of a single video within the gap of a validation frame: a hundredth of its " +
+      "frames, at least one; they are in the archive unless `split_gap` leaves them out",
+  ),
+  train: SplitSummary.meta({ description: "counts of the archive's training side" }),
+  val: SplitSummary.meta({ description: "counts of the archive's validation side" }),
+  annotations_outside_picture: count("annotations outside of their image, which are in no file"),
+  original_images: count("images that are the files as they were uploaded"),
+})
+  .partial()
+  .meta({ id: "ExportSummary" });
+export type ExportSummary = z.infer<typeof ExportSummary>;
+
 export const DatasetExport = z
   .object({
     export_id: z.uuid(),
@@ -259,7 +331,7 @@ export const DatasetExport = z
     status: z.enum(["queued", "completed", "failed"]),
     failure: z.string().nullable(),
     bytes: z.number().int().nullable(),
-    summary: z.record(z.string(), z.unknown()).nullable(),
+    summary: z.union([ExportSummary, z.null()]),
     download_url: z.string().meta({
       description: "signed for 15 minutes once completed; before that it answers 409",
     }),

@@ -3,7 +3,9 @@
 
 import { z } from "zod";
 import { AUGMENTATIONS, AugmentationKnobs } from "./augmentation.ts";
+import { DatasetCounts } from "./dataset-report.ts";
 import { HEADS, VARIANT_NAMES } from "./detector.ts";
+import { TaskIntervention } from "./task-intervention.ts";
 
 const instant = () => z.iso.datetime();
 
@@ -19,6 +21,15 @@ export const EPOCHS_MAX = 10_000;
 export const LEARNING_RATE_SCHEDULES = ["linear", "cosine"] as const;
 export const IMAGE_SIZE_DEFAULT = 640;
 export const IMAGE_SIZE_SMALL_OBJECTS = 1280;
+
+export const VAL_SHARE_DEFAULT = 0.2;
+
+/**
+ * A detector that begins with nothing learns by steps, not by images: a batch has at most a
+ * sixteenth of the training images, or `BATCH_SMALL` of a small set.
+ */
+export const EPOCH_STEPS_MIN = 16;
+export const BATCH_SMALL = 4;
 
 /** Layers of the backbone, which come first. */
 export const BACKBONE_LAYERS = 11;
@@ -168,7 +179,9 @@ export const TrainSettings = z
           "with mask/mAP50-95); 0 is never",
       }),
     seed: z.number().int().min(0).max(4_294_967_295).default(0),
-    val_share: z.number().min(0.05).max(0.5).default(0.2),
+    val_share: z.number().min(0.05).max(0.5).default(VAL_SHARE_DEFAULT).meta({
+      description: "share of the frames that metrics are measured on, 0 to 1",
+    }),
     pretrained: PretrainedSource.default(null),
   })
   .meta({ id: "TrainSettings" });
@@ -302,6 +315,17 @@ export const TrainingRun = z
     resolved: z.union([ResolvedSettings, z.null()]),
     classes: z.array(z.string()),
     dataset_sha256: z.string().nullable(),
+    left_out_frames: DatasetCounts.shape.left_out_frames.nullable().meta({
+      description:
+        "frames of a single video that the run does not use, since they lie within the gap of a " +
+        "validation frame; null of runs of older releases",
+    }),
+    left_out_annotated_frames: DatasetCounts.shape.left_out_annotated_frames.nullable().meta({
+      description: "of those, the frames with annotations; null of runs of older releases",
+    }),
+    intervention: z.union([TaskIntervention, z.null()]).meta({
+      description: "newest intervention in a task of the current round; null where there is none",
+    }),
     epoch: z.number().int().meta({ description: "epochs done" }),
     epochs: z.number().int(),
     loss: RunLosses.nullable(),
@@ -400,66 +424,3 @@ export const WeightsFile = z
   })
   .meta({ id: "WeightsFile" });
 export type WeightsFile = z.infer<typeof WeightsFile>;
-
-const WARNING_CODES = [
-  "no_annotations",
-  "few_frames",
-  "class_imbalance",
-  "small_objects",
-  "rare_class",
-  "empty_class",
-] as const;
-
-/** How good a job's annotations are to train on. */
-export const DatasetReport = z
-  .object({
-    job_id: z.uuid(),
-    annotated_frames: z.number().int(),
-    total_frames: z.number().int().meta({ description: "with those that are background" }),
-    total_annotations: z.number().int(),
-    class_count: z.number().int(),
-    imbalance_ratio: z
-      .number()
-      .nullable()
-      .meta({
-        description:
-          "annotations of the most frequent class by those of the rarest that has any; null where " +
-          "none has",
-      }),
-    small_object_share: z.number().meta({
-      description: "of the boxes, those smaller than 1 % of their frame",
-    }),
-    class_balance: z
-      .array(
-        z.object({
-          class: z.string(),
-          count: z.number().int(),
-          share: z.number().meta({ description: "per cent of all annotations" }),
-          annotated_frames: z.number().int(),
-        }),
-      )
-      .meta({ description: "most frequent first" }),
-    warnings: z.array(
-      z.object({
-        code: z.enum(WARNING_CODES),
-        severity: z.enum(["advice", "warning", "severe"]),
-        message: z.string(),
-        data: z.record(z.string(), z.unknown()),
-      }),
-    ),
-    recommended: z
-      .object({
-        job_id: z.uuid(),
-        variant: z.enum(VARIANT_NAMES),
-        epochs: z.number().int(),
-        batch_size: z.number().int().nullable(),
-        image_size: z.number().int(),
-        augmentation: z.enum(AUGMENTATIONS),
-      })
-      .meta({ description: "a body of `POST /train` as it stands" }),
-    not_trainable: z.string().nullable().meta({
-      description: "why `POST /train` would refuse the job as it is; null where it would not",
-    }),
-  })
-  .meta({ id: "DatasetReport" });
-export type DatasetReport = z.infer<typeof DatasetReport>;

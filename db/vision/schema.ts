@@ -178,7 +178,7 @@ export const task = pgTable(
     progressAt: instant("progress_at"),
     /** Seconds between the attempt's newest reports that went further, the newest first. */
     stepSeconds: real("step_seconds").array().notNull().default([]),
-    /** What each failed attempt said, oldest first. */
+    /** What each failed attempt said, and who revoked or purged the task; oldest first. */
     errors: jsonb("errors").notNull().default([]),
     result: jsonb("result"),
     /** Frames of a label task that were stored before its end; no attempt stores them again. */

@@ -132,7 +132,7 @@ async function tour(
   for (const warning of byText.warnings) say(`  ${warning}`);
   const text = await follow(api, byText.job_id);
   const found = await annotationsOf(api, byText.job_id);
-  say(`  ${found.length} annotations shown, ${text.annotations} stored`);
+  say(`  ${found.length} annotations shown, ${text.stored_annotations} stored`);
 
   const best = found.toSorted((one, two) => (two.confidence ?? 0) - (one.confidence ?? 0))[0];
   const known = clip.example && { frame_id: frameId(video.video_id, 0), bbox: clip.example };
@@ -195,7 +195,12 @@ async function follow(api: VisionApi, jobId: string): Promise<JobProgress> {
 }
 
 function showProgress(data: Partial<JobProgress>) {
-  const { frames_done: done, frames_total: total, eta_seconds: eta, annotations } = data;
+  const {
+    frames_done: done,
+    frames_total: total,
+    eta_seconds: eta,
+    stored_annotations: annotations,
+  } = data;
   if (done === undefined || !total) return;
   const filled = Math.round((30 * done) / total);
   const bar = "█".repeat(filled) + "░".repeat(30 - filled);

@@ -131,6 +131,11 @@ async function readDataset(payload: Payload, context: MediaContext, report: Repo
     `Dataset: ${trained.images.length} pictures to train on, ${val.images.length} to validate on, ` +
       `${boxes} boxes, longest side ${imageSize} px.`,
   );
+  const leftOut = manifest.left_out_frames ?? 0;
+  if (leftOut > 0) {
+    const frames = leftOut === 1 ? "1 frame is" : `${leftOut} frames are`;
+    report.say(`${frames} left out: too near in time to a picture to validate on.`);
+  }
   if (data.left > 0) {
     report.say(`${data.left} boxes are left out: outside their picture, or under a pixel.`);
   }

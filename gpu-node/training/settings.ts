@@ -3,7 +3,13 @@
 
 import type { Augmentation, Device, TrainingOptions } from "../../native/index.d.ts";
 import { AUGMENTATION_PRESETS } from "../../shared/augmentation.ts";
-import { BACKBONE_LAYERS, IMAGE_SIZE_DEFAULT, type TrainSettings } from "../../shared/training.ts";
+import {
+  BACKBONE_LAYERS,
+  BATCH_SMALL,
+  EPOCH_STEPS_MIN,
+  IMAGE_SIZE_DEFAULT,
+  type TrainSettings,
+} from "../../shared/training.ts";
 
 /** Beyond so many steps the strong optimiser is worth its cost for weights that know something. */
 const LONG_ITERATIONS = 10_000;
@@ -12,13 +18,8 @@ const SHORT_ITERATIONS = 1_000;
 const NOMINAL_BATCH = 64;
 export const BATCH_MAX = 64;
 const BATCH_MAX_CPU = 16;
-/**
- * A detector that begins with nothing learns by steps, not by images. So a small set is gone
- * through in small batches, and a short run gathers no gradients over more than one.
- */
-const EPOCH_STEPS_MIN = 16;
+/** A run of fewer steps gathers no gradients over more than one batch: it needs updates. */
 const RUN_STEPS_MIN = 750;
-const BATCH_SMALL = 4;
 /** The share of free memory for a step; the rest is for evaluation and whatever else runs. */
 const GPU_SHARE = 0.65;
 const CPU_SHARE = 0.5;

@@ -37,7 +37,8 @@ export async function exportEnded(parts: Parts, task: Task): Promise<void> {
     const { bytes, summary } = TASK_KINDS.export.result.parse(task.result);
     await database.execute(sql`
       UPDATE dataset_export SET state = 'completed', bytes = ${bytes}::bigint, ended_at = now(),
-        storage_key = ${archive}, summary = ${jsonb(summary)} WHERE id = ${id}::uuid AND state = 'queued'`);
+        storage_key = ${archive}, summary = coalesce(summary, '{}') || ${jsonb(summary)}
+       WHERE id = ${id}::uuid AND state = 'queued'`);
     return;
   }
   const failure = task.errors.at(-1)?.detail ?? `the export was ${task.state}`;

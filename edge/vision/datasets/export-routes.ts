@@ -48,7 +48,8 @@ const Options = z.object({
         "masks take every annotation; without it `segmentation` is empty, and the line is a box's",
     }),
   val_share: z.number().min(0).max(0.9).default(0.2).meta({
-    description: "frames for validation; split by video, or a single video by blocks of time",
+    description:
+      "share of the frames for validation, 0 to 1; split by video, or a single video by blocks of time",
   }),
   seed: z.int().min(0).max(4_294_967_295).default(0),
   include: z.enum(["not_rejected", "accepted"]).default("not_rejected"),
@@ -62,6 +63,15 @@ const Options = z.object({
       description:
         "annotations that repeat a better one of the same object are part of it, though nobody " +
         "accepted them",
+    }),
+  split_gap: z
+    .boolean()
+    .default(false)
+    .meta({
+      description:
+        "of a single video, leaves out the training frames within the gap of a validation frame: a " +
+        "hundredth of the video's frames, at least one; a video of fewer than 20 frames has none. " +
+        "Without it every frame is part of it, and `summary.border_frames` counts those frames",
     }),
 });
 
@@ -80,7 +90,8 @@ function addStart(app: App<Parts>) {
     tags,
     summary: "Make an object-detection dataset of a job",
     description:
-      "For annotators. A zip of images and labels in the layout of `format`, train and val apart; " +
+      "For annotators. A zip of images and labels in the layout of `format`, train and val apart. " +
+      "Every frame of the dataset is in it, unless `split_gap` leaves some out; " +
       "stills leave as the files that came, unless they are GIF or AVIF or EXIF turns them. The " +
       "answer waits for a small one; `download_url` of a larger one answers 409 until it is made.",
     security: bearer,
@@ -102,9 +113,9 @@ function addStart(app: App<Parts>) {
     if (isLive(job)) throw stillRuns(job);
     // Without a body there is nothing to validate: the defaults hold.
     const body = Options.parse(context.req.valid("json") ?? {});
-    const { val_share: valShare, ...options } = body;
+    const { val_share: valShare, split_gap: splitGap, ...options } = body;
     const exportId = await startExport(parts, job, {
-      options: { ...options, valShare },
+      options: { ...options, valShare, splitGap },
       createdBy: callerOf(context).accountId,
     });
     const wanted = { exportId, origin: originOf(context) };

@@ -3,17 +3,17 @@
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
-import type { DatasetExport } from "../../../shared/labeling.ts";
+import type { DatasetExport, ExportSummary } from "../../../shared/labeling.ts";
 import type { TaskPayload } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { idList } from "../base/sql.ts";
+import { idList, jsonb } from "../base/sql.ts";
 import type { JobRow } from "../labeling/jobs.ts";
 import { requestCancel } from "../tasks/interventions.ts";
 import { presignGet, target } from "../tasks/objects.ts";
 import { submit } from "../tasks/wait.ts";
-import { type ManifestOptions, writeManifest } from "./manifest.ts";
+import { type ManifestOptions, type PlanCounts, writeManifest } from "./manifest.ts";
 
 /** What an archive is made of, and its layout. */
 export interface ExportOptions extends ManifestOptions {
@@ -38,11 +38,14 @@ export async function startExport(
 ): Promise<string> {
   const id = crypto.randomUUID();
   const keys = keysOf(job.workspaceId, id);
-  const { manifest, videos } = await writeManifest(parts, job, { key: keys.manifest, options });
+  const written = await writeManifest(parts, job, { key: keys.manifest, options });
+  const { manifest, videos, counts } = written;
   await parts.database.execute(sql`
-    INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key, created_by)
+    INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key, summary,
+      created_by)
     VALUES (${id}::uuid, ${job.workspaceId}::uuid, ${job.id}::uuid, ${options.format},
-      ${JSON.stringify(options)}::jsonb, ${keys.archive}, ${createdBy}::uuid)`);
+      ${JSON.stringify(options)}::jsonb, ${keys.archive}, ${jsonb(summaryOf(counts))},
+      ${createdBy}::uuid)`);
   await submit(parts, [
     {
       kind: "export",
@@ -61,6 +64,16 @@ export async function startExport(
   ]);
   return id;
 }
+
+/** The part of an export's summary that is known before its archive is made. */
+const summaryOf = (counts: PlanCounts): ExportSummary => ({
+  total_frames: counts.totalFrames,
+  annotated_frames: counts.annotatedFrames,
+  total_annotations: counts.annotations,
+  border_frames: counts.borderFrames,
+  left_out_frames: counts.leftOutFrames,
+  left_out_annotated_frames: counts.leftOutAnnotatedFrames,
+});
 
 /** Deletes the objects of an export, what attempts that ended left among them. */
 async function deleteObjects({ bucket }: Parts, { folder }: ReturnType<typeof keysOf>) {
@@ -117,7 +130,7 @@ export async function findExport(
     status: row.state as DatasetExport["status"],
     failure: row.failure as string | null,
     bytes: row.size as number | null,
-    summary: row.summary as Record<string, unknown> | null,
+    summary: row.summary as ExportSummary | null,
     download_url:
       row.state === "completed"
         ? await presignGet(parts, row.storage_key as string, signed)

@@ -32,7 +32,7 @@ async function imported(parts: Parts, caller: Caller, request: ImportRequest) {
   const { jobId: id, ...found } = await importJob(parts, caller, request);
   return {
     job: await jobRecord(parts.database, workspacesOf(caller), id),
-    annotations: found.annotations,
+    stored_annotations: found.annotations,
     unmatched: found.unmatched,
     unmatched_annotations: found.unmatchedAnnotations,
     left_out: found.leftOut,

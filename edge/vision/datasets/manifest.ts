@@ -13,7 +13,7 @@ import { addedFrames, type JobRow, labeledFrames } from "../labeling/jobs.ts";
 import { repeated, shown } from "../review/annotations.ts";
 import { source } from "../tasks/objects.ts";
 import { writeObject } from "../uploads/object-writer.ts";
-import { type Side, splitFrames } from "./split.ts";
+import { type Side, type SplitFrames, splitFrames } from "./split.ts";
 
 export interface ManifestOptions {
   valShare: number;
@@ -24,6 +24,8 @@ export interface ManifestOptions {
   background: boolean;
   /** With annotations that repeat a better one of the same object. */
   duplicates: boolean;
+  /** Leaves out the training frames at the border of a single video's split. */
+  splitGap: boolean;
 }
 
 /** Annotations read at once; with their masks some megabytes. */
@@ -43,9 +45,21 @@ interface ManifestVideo extends Record<string, unknown> {
   counts: [number, number][];
 }
 
+/** Counts of a job's dataset, with what the gap of its split leaves out. */
+export interface PlanCounts {
+  totalFrames: number;
+  annotatedFrames: number;
+  annotations: number;
+  /** Training frames next to a validation frame of the same video. */
+  borderFrames: number;
+  leftOutFrames: number;
+  leftOutAnnotatedFrames: number;
+}
+
 /** What a job's dataset consists of, before it is written down. */
 export interface DatasetPlan {
   name: string;
+  counts: PlanCounts;
   /** In index order. */
   classes: string[];
   splits: readonly VideoSplit[];
@@ -53,6 +67,8 @@ export interface DatasetPlan {
   wanted: SQL;
   numbers: number[];
 }
+
+const WITHOUT_FRAMES: SplitFrames = { sides: new Map(), border: new Set() };
 
 /** Looks up what a job's dataset consists of, and puts its frames on their sides. */
 export async function planDataset(
@@ -69,12 +85,33 @@ export async function planDataset(
     AND a.class_number IN (SELECT n::int FROM jsonb_array_elements_text(
     ${JSON.stringify(numbers)}::jsonb) n)`;
   const videos = await listVideos(database, job, { wanted, background: options.background });
-  const sides = splitFrames(
+  const split = splitFrames(
     videos.map(({ id, frames }) => ({ videoId: id, frames })),
     options,
   );
-  const splits = videos.map((video) => ({ video, sides: sides.get(video.id) ?? new Map() }));
-  return { name: job.name, classes: classes.map(({ name }) => name), splits, wanted, numbers };
+  const splits = videos.map((video): VideoSplit => {
+    const { sides, border } = split.get(video.id) ?? WITHOUT_FRAMES;
+    const kept = options.splitGap ? [...sides].filter(([frame]) => !border.has(frame)) : sides;
+    return { video, sides: new Map(kept) };
+  });
+  const names = classes.map(({ name }) => name);
+  const borderFrames = [...split.values()].reduce((sum, { border }) => sum + border.size, 0);
+  const counts = { ...countsOf(splits), borderFrames };
+  return { name: job.name, counts, classes: names, splits, wanted, numbers };
+}
+
+function countsOf(splits: readonly VideoSplit[]): Omit<PlanCounts, "borderFrames"> {
+  const sum = (count: (one: VideoSplit) => number) =>
+    splits.reduce((total, one) => total + count(one), 0);
+  return {
+    totalFrames: sum(({ video }) => video.frames.length),
+    annotatedFrames: sum(({ video }) => video.counts.length),
+    annotations: sum(({ video }) => video.counts.reduce((total, [, count]) => total + count, 0)),
+    leftOutFrames: sum(({ video, sides }) => video.frames.length - sides.size),
+    leftOutAnnotatedFrames: sum(
+      ({ video, sides }) => video.counts.filter(([frame]) => !sides.has(frame)).length,
+    ),
+  };
 }
 
 export interface WrittenManifest {
@@ -85,12 +122,12 @@ export interface WrittenManifest {
   videos: ObjectSource[];
 }
 
-/** Writes the manifest of a job's dataset under a key; returns it and the videos it names. */
+/** Writes the manifest of a job's dataset under a key; returns it with the dataset's counts. */
 export async function writeManifest(
   parts: Pick<Parts, "database" | "bucket">,
   job: JobRow,
   { key, options }: { key: string; options: ManifestOptions },
-): Promise<WrittenManifest> {
+): Promise<WrittenManifest & { counts: PlanCounts }> {
   const plan = await planDataset(parts.database, job, options);
   if (plan.classes.length === 0) {
     throw new Failure("state_conflict", "the job has no classes to export");
@@ -98,18 +135,19 @@ export async function writeManifest(
   if (plan.splits.every(({ video }) => video.frames.length === 0)) {
     throw new Failure("state_conflict", "there is nothing to export: no frame has an annotation");
   }
-  return writePlan(parts, plan, key);
+  return { ...(await writePlan(parts, plan, key)), counts: plan.counts };
 }
 
 /** Writes a plan down, with the annotations as they are now. */
 export async function writePlan(
   { database, bucket }: Pick<Parts, "database" | "bucket">,
-  { name, classes, splits, numbers, wanted }: DatasetPlan,
+  { name, classes, counts, splits, numbers, wanted }: DatasetPlan,
   key: string,
 ): Promise<WrittenManifest> {
   const hash = createHash("sha256");
   const annotations = annotationsOf(database, splits, { numbers, wanted });
-  const chunks = hashed(manifestText({ name, classes }, splits, annotations), hash);
+  const head = { name, classes, left_out_frames: counts.leftOutFrames };
+  const chunks = hashed(manifestText(head, splits, annotations), hash);
   const { bytes } = await writeObject(bucket, chunks, {
     key,
     bytesMax: MANIFEST_BYTES_MAX,
@@ -164,7 +202,7 @@ async function listVideos(
   });
 }
 
-/** A video with the side of each of its frames. */
+/** A video with the side of each of its frames that the dataset holds. */
 interface VideoSplit {
   video: ManifestVideo;
   sides: ReadonlyMap<number, Side>;
@@ -174,7 +212,7 @@ type AnnotationsOf = (videoId: string, frame: number) => Promise<string>;
 
 /** The manifest, an `ExportManifest` as JSON, frame by frame. */
 async function* manifestText(
-  head: Pick<ExportManifest, "name" | "classes">,
+  head: Omit<ExportManifest, "videos">,
   splits: readonly VideoSplit[],
   annotations: AnnotationsOf,
 ): AsyncGenerator<Uint8Array> {

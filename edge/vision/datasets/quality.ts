@@ -1,10 +1,13 @@
-// How good a dataset is to train on, by rules: figures, warnings, recommended settings. Pure; what
-// is counted is the same rows that a run's manifest holds.
+// How good a dataset is to train on, by rules: figures, warnings, recommended settings. Pure. The
+// counts are of all annotated frames; those that the split of a run leaves out are a field apart.
 
+import type { DatasetReport } from "../../../shared/dataset-report.ts";
 import {
-  type DatasetReport,
+  BATCH_SMALL,
+  EPOCH_STEPS_MIN,
   IMAGE_SIZE_DEFAULT,
   IMAGE_SIZE_SMALL_OBJECTS,
+  VAL_SHARE_DEFAULT,
 } from "../../../shared/training.ts";
 
 /** Frames with a class that let it be learned well. */
@@ -17,12 +20,15 @@ const SMALL_SHARE = 0.25;
 const INSTANCES_ADVISED = 20;
 const INSTANCES_MIN = 10;
 
-/** By annotated frames, half-open: a tier holds from its own number to the next one's. */
+/**
+ * By annotated frames, half-open: a tier holds from its own number to the next one's. `batch` is
+ * the largest power of two of images whose training step at 640 px fits a GPU of 24 GB.
+ */
 const TIERS = [
-  { from: 0, variant: "det26n", augmentation: "aggressive", epochs: 150 },
-  { from: 50, variant: "det26n", augmentation: "standard", epochs: 100 },
-  { from: 200, variant: "det26s", augmentation: "standard", epochs: 100 },
-  { from: 1_000, variant: "det26m", augmentation: "standard", epochs: 100 },
+  { from: 0, variant: "det26n", augmentation: "aggressive", epochs: 150, batch: 32 },
+  { from: 50, variant: "det26n", augmentation: "standard", epochs: 100, batch: 32 },
+  { from: 200, variant: "det26s", augmentation: "standard", epochs: 100, batch: 16 },
+  { from: 1_000, variant: "det26m", augmentation: "standard", epochs: 100, batch: 8 },
 ] as const;
 
 export interface ClassCount {
@@ -34,7 +40,12 @@ export interface ClassCount {
 
 export interface DatasetCounts {
   annotatedFrames: number;
+  /** With background frames. */
   totalFrames: number;
+  /** Frames that the split of a run leaves out, and those of them with annotations. */
+  leftOutFrames: number;
+  leftOutAnnotatedFrames: number;
+  /** Annotations smaller than `SMALL_AREA`. */
   small: number;
   /** In index order. */
   classes: readonly ClassCount[];
@@ -58,6 +69,8 @@ export function qualityReport(
     job_id: jobId,
     annotated_frames: counts.annotatedFrames,
     total_frames: counts.totalFrames,
+    left_out_frames: counts.leftOutFrames,
+    left_out_annotated_frames: counts.leftOutAnnotatedFrames,
     total_annotations: total,
     class_count: counts.classes.length,
     imbalance_ratio: commonest && rarest ? commonest.count / rarest.count : null,
@@ -65,7 +78,7 @@ export function qualityReport(
     class_balance: balance.map(({ class: className, count, frames }) => ({
       class: className,
       count,
-      share: total === 0 ? 0 : (100 * count) / total,
+      percentage: total === 0 ? 0 : (100 * count) / total,
       annotated_frames: frames,
     })),
     warnings: [
@@ -76,17 +89,20 @@ export function qualityReport(
       ...rareClass(rarest),
       ...emptyClasses(counts.classes, total),
     ],
-    recommended: { job_id: jobId, ...recommended(counts.annotatedFrames, smallShare) },
+    recommended: { job_id: jobId, ...recommended(counts, smallShare) },
     not_trainable: notTrainable,
   };
 }
 
-function recommended(annotatedFrames: number, smallShare: number) {
+function recommended({ annotatedFrames, totalFrames }: DatasetCounts, smallShare: number) {
   const tier = TIERS.findLast(({ from }) => annotatedFrames >= from) ?? TIERS[0];
-  const { variant, epochs, augmentation } = tier;
+  const { variant, epochs, augmentation, batch } = tier;
   const image_size = smallShare >= SMALL_SHARE ? IMAGE_SIZE_SMALL_OBJECTS : IMAGE_SIZE_DEFAULT;
-  // The node finds the batch that its memory allows.
-  return { variant, epochs, batch_size: null, image_size, augmentation };
+  // Memory of a step grows with the pixels of its images.
+  const fitting = batch * (IMAGE_SIZE_DEFAULT / image_size) ** 2;
+  const enough = Math.max(BATCH_SMALL, (totalFrames * (1 - VAL_SHARE_DEFAULT)) / EPOCH_STEPS_MIN);
+  const batch_size = 2 ** Math.floor(Math.log2(Math.min(fitting, enough)));
+  return { variant, epochs, batch_size, image_size, augmentation };
 }
 
 const quoted = (name: string) => JSON.stringify(name);

@@ -8,10 +8,18 @@ export interface SplitVideo {
 
 export type Side = "train" | "val";
 
-/** How long a block of a single video's frames is, and the frames left out between two sides. */
+/** Frames of a video by the side of the split that they are on. */
+export interface SplitFrames {
+  sides: ReadonlyMap<number, Side>;
+  /** Training frames that lie within the gap of a validation frame of the same video. */
+  border: ReadonlySet<number>;
+}
+
+/** Blocks of time that a single video's frames are cut into. */
 const BLOCKS = 10;
+/** Length of the gap between two sides, as a share of the video's frames; one frame at least. */
 const GAP_SHARE = 0.01;
-/** Fewer frames than this are all kept: a gap would leave too few. */
+/** A video of fewer frames has no gap: too few frames would be left. */
 const GAP_FRAMES_MIN = 2 * BLOCKS;
 
 /** A small generator of repeatable numbers in [0, 1): mulberry32 of a seed. */
@@ -26,14 +34,14 @@ function seeded(seed: number): () => number {
 }
 
 /**
- * The side of each frame, by video; a frame that is missing is in the gap between two blocks.
- * Several videos are split whole, as near to the share as their lengths allow; a single one is cut
- * into blocks of time. With two frames or more, neither side is empty.
+ * Puts every frame on a side, by video. Several videos are split whole, as near to the share as
+ * their lengths allow; a single one is cut into blocks of time, and the training frames next to a
+ * validation block are its border. With two frames or more, neither side is empty.
  */
 export function splitFrames(
   videos: readonly SplitVideo[],
   { valShare, seed }: { valShare: number; seed: number },
-): Map<string, Map<number, Side>> {
+): Map<string, SplitFrames> {
   const random = seeded(seed);
   const labeled = videos.filter(({ frames }) => frames.length > 0);
   if (labeled.length === 1) {
@@ -65,13 +73,14 @@ export function splitFrames(
   return new Map(
     labeled.map(({ videoId, frames }) => {
       const side: Side = val.has(videoId) ? "val" : "train";
-      return [videoId, new Map(frames.map((frame) => [frame, side]))];
+      return [videoId, { sides: new Map(frames.map((frame) => [frame, side])), border: new Set() }];
     }),
   );
 }
 
-function splitOne(frames: readonly number[], valShare: number, random: () => number) {
+function splitOne(frames: readonly number[], valShare: number, random: () => number): SplitFrames {
   const sides = new Map<number, Side>();
+  const border = new Set<number>();
   const blocks = Math.min(BLOCKS, frames.length);
   const wanted = valShare === 0 ? 0 : Math.max(1, Math.round(valShare * blocks));
   const order = Array.from({ length: blocks }, (_, block) => ({ block, key: random() }));
@@ -86,10 +95,11 @@ function splitOne(frames: readonly number[], valShare: number, random: () => num
   const blockOf = (index: number) => Math.floor((index * blocks) / frames.length);
   for (const [index, frame] of frames.entries()) {
     const side = val.has(blockOf(index)) ? "val" : "train";
-    const near = (other: number) =>
-      other >= 0 && other < frames.length && val.has(blockOf(other)) !== (side === "val");
-    if (side === "train" && (near(index - gap) || near(index + gap)) && gap > 0) continue;
     sides.set(frame, side);
+    if (side === "val") continue;
+    const validates = (other: number) =>
+      other >= 0 && other < frames.length && val.has(blockOf(other));
+    if (validates(index - gap) || validates(index + gap)) border.add(frame);
   }
-  return sides;
+  return { sides, border };
 }

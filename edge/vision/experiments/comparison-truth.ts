@@ -9,7 +9,7 @@ import type { Parts } from "../base/parts.ts";
 import { keysOf } from "../datasets/exports.ts";
 import { planDataset, writePlan } from "../datasets/manifest.ts";
 import { isLive, type JobRow, stillRuns } from "../labeling/jobs.ts";
-import { repeated, shown } from "../review/annotations.ts";
+import { reviewedFrames } from "../review/frames.ts";
 import { source } from "../tasks/objects.ts";
 
 type Dataset = NonNullable<TaskPayload<"comparison">["dataset"]>;
@@ -21,25 +21,17 @@ const TRUTH = {
   include: "not_rejected",
   background: true,
   duplicates: false,
+  splitGap: false,
 } as const;
 
 /** A frame as a key of a set. */
 const frameKey = (videoId: string, frame: number) => `${videoId}.${frame}`;
 
-/**
- * The frames of a job that people reviewed: those that somebody marked, and those with annotations
- * of which each that is shown was judged. What is pending on any other frame may be wrong.
- */
-async function reviewedFrames(database: Database, job: JobRow): Promise<Set<string>> {
-  const own = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)}`;
+/** The frames of a job that people reviewed: what is pending on any other frame may be wrong. */
+async function reviewedKeys(database: Database, job: JobRow): Promise<Set<string>> {
   const { rows } = await database.execute<{ video: string; frames: number[] }>(sql`
-    SELECT video_id::text AS video, json_agg(frame_index) AS frames FROM (
-      SELECT video_id, frame_index FROM frame_review WHERE job_id = ${job.id}::uuid
-      UNION (
-        SELECT a.video_id, a.frame_index FROM annotation a WHERE ${own} AND a.review <> 'pending'
-        EXCEPT SELECT a.video_id, a.frame_index FROM annotation a
-         WHERE ${own} AND a.review = 'pending' AND NOT ${repeated(job.threshold)})) f
-     GROUP BY video_id`);
+    SELECT video_id::text AS video, json_agg(frame_index) AS frames
+      FROM (${reviewedFrames(job)}) f GROUP BY video_id`);
   return new Set(rows.flatMap(({ video, frames }) => frames.map((one) => frameKey(video, one))));
 }
 
@@ -55,7 +47,7 @@ export async function writeReviewed(
   if (isLive(job)) throw stillRuns(job);
   const [plan, reviewed] = await Promise.all([
     planDataset(parts.database, job, TRUTH),
-    reviewedFrames(parts.database, job),
+    reviewedKeys(parts.database, job),
   ]);
   const splits = plan.splits.flatMap(({ video, sides }) => {
     const own = [...sides].filter(([frame]) => reviewed.has(frameKey(video.id, frame)));

@@ -3,15 +3,32 @@
 import { sql } from "drizzle-orm";
 import { assert } from "../../../shared/errors.ts";
 import type { JobProgress } from "../../../shared/labeling.ts";
+import type { TaskIntervention } from "../../../shared/task-intervention.ts";
 import type { Database } from "../../http/database.ts";
+import { newestIntervention } from "../tasks/interventions.ts";
 import { offering } from "../tasks/nodes.ts";
 import { isLive, type JobRow, subjectOf, topicOf } from "./jobs.ts";
 import { etaSeconds } from "./plan.ts";
 
+interface StatusCounts extends Record<string, unknown> {
+  /** Frames of the current pass, and of the current round alone. */
+  done: number;
+  done_now: number;
+  /** Tasks of the current pass by state. */
+  queued: number;
+  running: number;
+  finished: number;
+  failed: number;
+  /** Annotations stored. */
+  stored: number;
+  intervention: TaskIntervention | null;
+  nodes: number;
+}
+
 /** The status of a job at an instant (epoch milliseconds). */
 export async function statusOf(database: Database, job: JobRow, now: number): Promise<JobProgress> {
   const pass = job.settings.passes.length - 1;
-  const { rows } = await database.execute<Record<string, number>>(sql`
+  const { rows } = await database.execute<StatusCounts>(sql`
     WITH own AS (
       SELECT state, (payload->>'round')::int AS round,
         CASE WHEN settled_at IS NOT NULL THEN jsonb_array_length(result->'done')
@@ -26,7 +43,9 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
       (count(*) FILTER (WHERE state = 'running'))::int AS running,
       (count(*) FILTER (WHERE state = 'finished'))::int AS finished,
       (count(*) FILTER (WHERE state = 'failed' AND round = ${job.settings.round}::int))::int AS failed,
-      (SELECT count(*) FROM annotation WHERE job_id = ${job.id}::uuid)::int AS annotations,
+      (SELECT count(*) FROM annotation WHERE job_id = ${job.id}::uuid)::int AS stored,
+      ${newestIntervention(sql`t.subject = ${subjectOf(job.id)} AND t.kind = 'label'
+        AND (t.payload->>'round')::int = ${job.settings.round}::int`)} AS intervention,
       ${offering("label", sql`${job.workspaceId}::uuid`)} AS nodes
     FROM own`);
   const [counted] = rows;
@@ -34,10 +53,10 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
   const live = isLive(job);
   const total = job.framesTotal;
   // Copies and imports are done without a task of their own.
-  const done = job.state === "completed" ? total : Math.min(counted.done ?? 0, total);
+  const done = job.state === "completed" ? total : Math.min(counted.done, total);
   const elapsed = live && job.settings.since ? now - job.settings.since : 0;
   // The clock of a resumed job started with its round.
-  const doneNow = Math.min(counted.done_now ?? 0, done);
+  const doneNow = Math.min(counted.done_now, done);
   const remaining = { framesDone: doneNow, framesTotal: total - (done - doneNow) };
   const eta = live ? etaSeconds(remaining, elapsed) : null;
   return {
@@ -47,15 +66,16 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
     frames_done: done,
     frames_total: total,
     progress: total === 0 ? 1 : done / total,
-    annotations: counted.annotations ?? 0,
+    stored_annotations: counted.stored,
     frames_per_second: elapsed > 0 && doneNow > 0 ? (doneNow * 1_000) / elapsed : null,
     eta_seconds: eta,
     tasks: {
-      queued: counted.queued ?? 0,
-      running: counted.running ?? 0,
-      finished: counted.finished ?? 0,
-      failed: counted.failed ?? 0,
+      queued: counted.queued,
+      running: counted.running,
+      finished: counted.finished,
+      failed: counted.failed,
     },
+    intervention: counted.intervention,
     waiting_for: live && counted.nodes === 0 ? "no GPU node is there: npm run gpu-node" : null,
     topic: topicOf(job),
   };

@@ -91,7 +91,7 @@ export function addFrameRoutes(app: App<Parts>) {
     summary: "Mark frames of a job as reviewed, or as not",
     description:
       "Beyond the contract; for annotators. A reviewed frame is right as it is, also where it is " +
-      "empty: it counts in `completion_percentage`, and is background in exports of a job that was " +
+      "empty: it is done in `completion_percentage`, and is background in exports of a job that was " +
       "stopped. Its annotations are judged on their own. An empty filter names all frames of the " +
       "job; the same call with `reviewed` false takes the marks back.",
     security: bearer,

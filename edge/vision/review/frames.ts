@@ -12,7 +12,7 @@ import type { Parts } from "../base/parts.ts";
 import { addedFrames, inJob, inRange, type JobRow } from "../labeling/jobs.ts";
 import { readPtsRange } from "../projects/frames.ts";
 import { findVideos, type VideoRow } from "../projects/videos.ts";
-import { shown } from "./annotations.ts";
+import { repeated, shown } from "./annotations.ts";
 
 /** Which frames of a job are meant. */
 export interface FrameFilter {
@@ -49,6 +49,21 @@ function matchingFrames(job: JobRow, filter: FrameFilter): SQL {
        [sql`true`, ...conditions.filter((one): one is SQL => Boolean(one))],
        sql` AND `,
      )}`;
+}
+
+/**
+ * The frames of a job that people are done with, as rows of `video_id` and `frame_index`: those
+ * that somebody marked, and those with annotations of which each that is shown was judged. A
+ * duplicate needs no judgement.
+ */
+export function reviewedFrames(job: Pick<JobRow, "id" | "threshold">): SQL {
+  const own = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)}`;
+  return sql`
+    SELECT video_id, frame_index FROM frame_review WHERE job_id = ${job.id}::uuid
+    UNION (
+      SELECT a.video_id, a.frame_index FROM annotation a WHERE ${own} AND a.review <> 'pending'
+      EXCEPT SELECT a.video_id, a.frame_index FROM annotation a
+       WHERE ${own} AND a.review = 'pending' AND NOT ${repeated(job.threshold)})`;
 }
 
 const exists = (some: boolean) => (some ? sql`EXISTS` : sql`NOT EXISTS`);

@@ -5,6 +5,7 @@ import type { JobClass, Overview, Stats } from "../../../shared/labeling.ts";
 import type { Database } from "../../http/database.ts";
 import { addedFrames, type JobRow } from "../labeling/jobs.ts";
 import { repeated, shown } from "./annotations.ts";
+import { reviewedFrames } from "./frames.ts";
 
 const CONFIDENCE_BINS = 20;
 /** Shares of the frame from 10⁻⁵ to 1, ten bins a decade. */
@@ -54,39 +55,35 @@ export async function overviewOf(
     listClasses(database, job, { duplicates: false }),
     database.execute<OverviewCounts>(sql`
       SELECT count(*)::int AS annotations,
-        (count(*) FILTER (WHERE review <> 'pending'))::int AS reviewed,
-        count(DISTINCT (video_id, frame_index))::int AS frames,
+        (count(DISTINCT (video_id, frame_index)) FILTER (WHERE review <> 'rejected'))::int
+          AS "annotatedFrames",
         (SELECT count(*) FROM (${addedFrames(job)}) f)::int AS added,
-        (SELECT count(*) FROM frame_review WHERE job_id = ${job.id}::uuid)::int AS "framesReviewed",
-        (SELECT count(*) FROM frame_review r WHERE r.job_id = ${job.id}::uuid AND NOT EXISTS (
-          SELECT FROM annotation a WHERE ${own} AND a.video_id = r.video_id
-             AND a.frame_index = r.frame_index))::int AS "emptyReviewed"
+        (SELECT count(*) FROM frame_review WHERE job_id = ${job.id}::uuid)::int AS "markedFrames",
+        (SELECT count(*) FROM (${reviewedFrames(job)}) f)::int AS "reviewedFrames"
         FROM annotation a WHERE ${own}`),
   ]);
   const counts = rows[0] as OverviewCounts;
-  const { annotations, reviewed, frames, framesReviewed, emptyReviewed } = counts;
   const framesTotal = job.framesTotal + counts.added;
-  const empty = Math.max(framesTotal - frames, 0);
   const percentage = (part: number, whole: number) => (whole === 0 ? 100 : (100 * part) / whole);
   return {
     frame_count: framesTotal,
-    annotated_frames: frames,
-    reviewed_frames: framesReviewed,
-    annotation_count: annotations,
+    annotated_frames: counts.annotatedFrames,
+    reviewed_frames: counts.markedFrames,
+    annotation_count: counts.annotations,
     per_class: classes.map((one) => ({ class: one.class, count: one.annotations })),
-    completion_percentage: percentage(reviewed + emptyReviewed, annotations + empty),
+    completion_percentage: percentage(counts.reviewedFrames, framesTotal),
     labeled_percentage: percentage(framesDone, job.framesTotal),
   };
 }
 
 interface OverviewCounts extends Record<string, unknown> {
   annotations: number;
-  reviewed: number;
-  /** With annotations. */
-  frames: number;
+  /** Frames with an annotation that nobody rejected. */
+  annotatedFrames: number;
   added: number;
-  framesReviewed: number;
-  emptyReviewed: number;
+  /** Frames that somebody marked as reviewed. */
+  markedFrames: number;
+  reviewedFrames: number;
 }
 
 interface AnnotationCounts extends Record<string, unknown> {
@@ -111,16 +108,18 @@ export async function statsOf(database: Database, job: JobRow, scope: Scope): Pr
   const { rows } = await database.execute<AnnotationCounts>(sql`
     WITH own AS (
       SELECT a.class_number, a.review, a.source, a.video_id, a.frame_index,
-        -- As a decimal: 0.7 as it is stored is a little less.
-        least(floor(a.confidence::numeric * ${CONFIDENCE_BINS}::int), ${CONFIDENCE_BINS - 1}::int)::int
-          AS bin,
+        -- As a decimal: 0.7 as it is stored is a little less. The bin after the last is of
+        -- annotations without a confidence; least() would leave their NULL out.
+        CASE WHEN a.confidence IS NULL THEN ${CONFIDENCE_BINS}::int
+          ELSE least(floor(a.confidence::numeric * ${CONFIDENCE_BINS}::int),
+            ${CONFIDENCE_BINS - 1}::int)::int END AS bin,
         greatest(0, least(${AREA_BINS - 1}::int, floor(10 * (${AREA_DECADES}::int + log10(greatest(
           1e-9, (a.x2 - a.x1)::float8 * (a.y2 - a.y1) / (v.width::float8 * v.height)))))))::int AS area
         FROM annotation a JOIN video v ON v.id = a.video_id WHERE ${own}
     ), bins AS (
       SELECT class_number, jsonb_object_agg(bin, n) AS bins FROM (
-        SELECT class_number, bin, count(*)::int AS n FROM own WHERE bin IS NOT NULL
-         GROUP BY class_number, bin) b GROUP BY class_number
+        SELECT class_number, bin, count(*)::int AS n FROM own GROUP BY class_number, bin) b
+       GROUP BY class_number
     )
     SELECT
       (SELECT coalesce(json_agg(k ORDER BY k.number), '[]') FROM (
@@ -183,9 +182,11 @@ function statsFrom(
 const precision = (accepted: number, rejected: number) =>
   accepted + rejected === 0 ? null : accepted / (accepted + rejected);
 
-const confidenceBins = (count: (bin: number) => number) =>
-  Array.from({ length: CONFIDENCE_BINS }, (_, bin) => ({
+const confidenceBins = (count: (bin: number) => number) => [
+  ...Array.from({ length: CONFIDENCE_BINS }, (_, bin) => ({
     from: bin / CONFIDENCE_BINS,
     to: (bin + 1) / CONFIDENCE_BINS,
     count: count(bin),
-  }));
+  })),
+  { from: null, to: null, count: count(CONFIDENCE_BINS) },
+];

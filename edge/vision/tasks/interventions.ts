@@ -3,7 +3,8 @@
 // follows which is `states.ts`'s.
 
 import { type SQL, sql } from "drizzle-orm";
-import type { Database } from "../../http/database.ts";
+import type { TaskIntervention } from "../../../shared/task-intervention.ts";
+import { type Database, wireTime } from "../../http/database.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
 import { type Realm, within } from "../auth/scope.ts";
 import { idList } from "../base/sql.ts";
@@ -19,6 +20,22 @@ const matching = (which: Which): SQL =>
     ? sql`subject = ${which.subject}`
     : sql`id IN ${idList(which.taskIds)}
         AND ${within(which.realm ?? "installation", sql`workspace_id`)}`;
+
+/** What an administrator did to a task, as a list to append to its errors; empty without an act. */
+const interventionEntry = (
+  intervention: { kind: TaskIntervention["kind"]; act: Act } | undefined,
+  now: SQL,
+): SQL =>
+  intervention === undefined
+    ? sql`'[]'::jsonb`
+    : sql`jsonb_build_array(jsonb_build_object('attempt', task.attempt, 'node_id', task.node_id,
+        'code', ${intervention.kind}::text, 'detail', ${DETAILS[intervention.kind]}::text,
+        'actor_id', ${intervention.act.actorId}::text, 'at', ${wireTime(now)}))`;
+
+const DETAILS = {
+  revoked: "an administrator revoked the task",
+  purged: "an administrator purged the task's queue",
+} as const;
 
 /** What is asked of tasks, and when. */
 interface Demand {
@@ -55,7 +72,8 @@ async function request(
        WHERE ${matching(which)} AND state IN ('queued', 'running')
        ORDER BY id FOR UPDATE),
     moved AS (
-      UPDATE task SET ${asked},
+      UPDATE task SET ${asked}, errors = errors || CASE WHEN is_news
+          THEN ${interventionEntry(act && { kind: "revoked", act }, clock(now))} ELSE '[]' END,
         state = CASE state WHEN 'queued' THEN ${destination("queued", move)}
           ELSE ${destination("running", move)} END,
         ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
@@ -93,6 +111,16 @@ export function requestRevoke(
   return request(database, which, { move: "revoke", asked, since, now, act: which.act });
 }
 
+/**
+ * The newest intervention in the tasks `t` of a condition, a `TaskIntervention` as jsonb; NULL
+ * where there is none.
+ */
+export const newestIntervention = (condition: SQL): SQL => sql`(
+  SELECT jsonb_build_object('kind', one->'code', 'task_id', t.id, 'actor_id', one->'actor_id',
+      'at', one->'at')
+    FROM task t, jsonb_array_elements(t.errors) one
+   WHERE ${condition} AND one ? 'actor_id' ORDER BY one->>'at' DESC, t.id LIMIT 1)`;
+
 /** Ids of tasks that an entry of the audit log names; it says how many there are in all. */
 const LOGGED_MAX = 100;
 
@@ -123,6 +151,7 @@ export async function purge(
          AND ${within(realm, sql`workspace_id`)} ORDER BY id FOR UPDATE),
     moved AS (
       UPDATE task SET state = ${destination("queued", "purge")}, ended_at = ${clock(now)},
+        errors = errors || ${interventionEntry(act && { kind: "purged", act }, clock(now))},
         cancel_requested_at = coalesce(cancel_requested_at, ${clock(now)})
         FROM held WHERE task.id = held.id
       RETURNING ${WHOLE})

@@ -53,14 +53,17 @@ export type NewTask = {
   idempotencyKey?: string;
 };
 
-/** What one attempt of a task failed with. */
+/** What one attempt of a task failed with, or an administrator's intervention. */
 export interface TaskError {
   attempt: number;
-  fence: number;
+  /** Absent of an intervention, which is no attempt's. */
+  fence?: number;
   node_id: string | null;
   code: string;
   detail: string;
   at: string;
+  /** Account of the administrator who intervened; absent of an attempt. */
+  actor_id?: string;
 }
 
 /** A task without its payload and result, which may be large. */
@@ -340,7 +343,7 @@ export async function finish(
   }
   const task = await findTask(database, taskId);
   if (!task) throw new Failure("not_found", "no task has this id");
-  const trace = { ...task, failedFences: task.errors.map((one) => one.fence) };
+  const trace = { ...task, failedFences: task.errors.flatMap((one) => one.fence ?? []) };
   if (isRepeated(trace, { nodeId, fence, outcome: name })) return { task, repeated: true };
   throw await refusal(database, { nodeId, taskId, fence });
 }

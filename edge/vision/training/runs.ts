@@ -4,6 +4,7 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
+import type { TaskIntervention } from "../../../shared/task-intervention.ts";
 import type { Checkpoint, TaskPayload } from "../../../shared/tasks.ts";
 import {
   type ArtifactObject,
@@ -20,7 +21,7 @@ import { breaksReference, idList } from "../base/sql.ts";
 import type { JobRow } from "../labeling/jobs.ts";
 import { checkQuota, workspacePrefix } from "../projects/videos.ts";
 import { checkInstalled, startingWeights } from "../registry/weights.ts";
-import { requestCancel } from "../tasks/interventions.ts";
+import { newestIntervention, requestCancel } from "../tasks/interventions.ts";
 import { hasWeights, offering } from "../tasks/nodes.ts";
 import { source } from "../tasks/objects.ts";
 import { submit } from "../tasks/wait.ts";
@@ -73,21 +74,9 @@ export interface RunRow extends Record<string, unknown> {
   modelId: string | null;
   /** Live nodes that train. */
   nodes: number;
+  leftOut: RunDataset["leftOut"] | null;
+  intervention: TaskIntervention | null;
 }
-
-/** Whether a node has the weights that a run asks nodes for; one that goes on needs none. */
-const HAS_START = sql`(r.settings->'pretrained'->>'dataset' IS NULL OR r.checkpoint IS NOT NULL
-  OR ${hasWeights(sql`r.settings->'pretrained'->>'dataset'`, sql`r.settings->>'variant'`)})`;
-
-const RUN = sql`r.id::text AS "runId", r.workspace_id::text AS "workspaceId",
-  r.project_id::text AS "projectId", r.job_id::text AS "jobId", r.name, r.notes, r.state, r.failure,
-  r.settings, r.resolved, to_jsonb(r.classes) AS classes, r.dataset->>'sha256' AS "datasetSha256",
-  r.round, r.checkpoint - 'fence' AS checkpoint, r.live, r.best_metrics AS "bestMetrics",
-  r.best_epoch AS "bestEpoch", r.artifacts, r.stop_requested_at IS NOT NULL AS "stopRequested",
-  r.created_by::text AS "createdBy", ${wireTime(sql`r.created_at`)} AS "createdAt",
-  ${wireTime(sql`r.started_at`)} AS "startedAt", ${wireTime(sql`r.ended_at`)} AS "endedAt",
-  ${offering("train", sql`r.workspace_id`, HAS_START)} AS nodes, (SELECT record FROM training_epoch WHERE run_id = r.id ORDER BY epoch DESC LIMIT 1) AS last,
-  (SELECT id::text FROM model WHERE run_id = r.id ORDER BY round DESC LIMIT 1) AS "modelId"`;
 
 /** What the tasks of a run are part of. */
 export const subjectOf = (runId: string) => `run:${runId}`;
@@ -96,6 +85,23 @@ export const runOfSubject = (subject: string) => subject.slice(subjectOf("").len
 /** The idempotency key of a round's task: a round that is enqueued twice has one task. */
 export const taskKey = (runId: SQL, round: SQL) =>
   sql`${subjectOf("")} || ${runId}::text || ':' || ${round}::text`;
+
+/** Whether a node has the weights that a run asks nodes for; one that goes on needs none. */
+const HAS_START = sql`(r.settings->'pretrained'->>'dataset' IS NULL OR r.checkpoint IS NOT NULL
+  OR ${hasWeights(sql`r.settings->'pretrained'->>'dataset'`, sql`r.settings->>'variant'`)})`;
+
+const RUN = sql`r.id::text AS "runId", r.workspace_id::text AS "workspaceId",
+  r.project_id::text AS "projectId", r.job_id::text AS "jobId", r.name, r.notes, r.state, r.failure,
+  r.settings, r.resolved, to_jsonb(r.classes) AS classes, r.dataset->>'sha256' AS "datasetSha256",
+  r.dataset->'leftOut' AS "leftOut",
+  r.round, r.checkpoint - 'fence' AS checkpoint, r.live, r.best_metrics AS "bestMetrics",
+  r.best_epoch AS "bestEpoch", r.artifacts, r.stop_requested_at IS NOT NULL AS "stopRequested",
+  r.created_by::text AS "createdBy", ${wireTime(sql`r.created_at`)} AS "createdAt",
+  ${wireTime(sql`r.started_at`)} AS "startedAt", ${wireTime(sql`r.ended_at`)} AS "endedAt",
+  ${offering("train", sql`r.workspace_id`, HAS_START)} AS nodes, (SELECT record FROM training_epoch WHERE run_id = r.id ORDER BY epoch DESC LIMIT 1) AS last,
+  (SELECT id::text FROM model WHERE run_id = r.id ORDER BY round DESC LIMIT 1) AS "modelId",
+  ${newestIntervention(sql`t.idempotency_key = ${taskKey(sql`r.id`, sql`r.round`)}`)} AS intervention`;
+
 /** Where a run's live progress is: each round has a topic of its own, with an end of its own. */
 export const topicOf = ({ runId, round }: Pick<RunRow, "runId" | "round">) =>
   `train:${runId}:${round}`;
@@ -134,6 +140,9 @@ export const runRecord = (row: RunRow): TrainingRun => {
     resolved: row.resolved,
     classes: row.classes,
     dataset_sha256: row.datasetSha256,
+    left_out_frames: row.leftOut?.frames ?? null,
+    left_out_annotated_frames: row.leftOut?.annotatedFrames ?? null,
+    intervention: row.intervention,
     epoch: row.last?.epoch ?? 0,
     epochs: row.settings.epochs,
     loss: (isLive ? row.live.losses : null) ?? row.last?.losses ?? null,

@@ -1,9 +1,10 @@
 // Before a run and at its start: what may be trained, how good a dataset is, and the start.
 
 import { createRoute, z } from "@hono/zod-openapi";
+import { DatasetReport } from "../../../shared/dataset-report.ts";
 import { InstalledWeights } from "../../../shared/node-protocol.ts";
 import { iso } from "../../../shared/time.ts";
-import { DatasetReport, TrainSettings, WeightsFile } from "../../../shared/training.ts";
+import { TrainSettings, WeightsFile } from "../../../shared/training.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
@@ -98,8 +99,10 @@ function addReport(app: App<Parts>) {
     tags,
     summary: "How good a job's annotations are to train on",
     description:
-      "Counts what a run would learn from: annotations at or above the job's threshold that nobody " +
-      "rejected, but for frames between the two sides of a single video's split. Recommended by annotated frames: under 50 det26n, aggressive, 150 epochs; from 50 " +
+      "Counts annotations at or above the job's threshold that nobody rejected, without duplicates, " +
+      "on every frame. Frames of a single video that a run leaves out between the two sides of its " +
+      "split are counted apart, as `left_out_frames`. " +
+      "Recommended by annotated frames: under 50 det26n, aggressive, 150 epochs; from 50 " +
       "det26n, from 200 det26s, from 1,000 det26m, each standard and 100 epochs; 1280 px where 25 % " +
       "of the objects or more are smaller than 1 % of their frame. Warns of classes on fewer than " +
       "100 frames, of a ratio of 10 or more between the most frequent class and the rarest, of a " +

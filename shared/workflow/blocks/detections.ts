@@ -38,8 +38,8 @@ const share = () => z.number().min(0).max(1).optional();
 const FilterParameters = z.object({
   area_min: pixels().meta({ description: "pixels of the image that the object was found on" }),
   area_max: pixels().meta({ description: "pixels of the image that the object was found on" }),
-  area_share_min: share().meta({ description: "share of the image that the box covers" }),
-  area_share_max: share().meta({ description: "share of the image that the box covers" }),
+  area_share_min: share().meta({ description: "share of the image that the box covers, 0 to 1" }),
+  area_share_max: share().meta({ description: "share of the image that the box covers, 0 to 1" }),
   has_track: z.boolean().optional().meta({ description: "whether it belongs to a track" }),
   where: z
     .string()

@@ -208,7 +208,8 @@ const UploadParameters = z.object({
   }),
   confidence_max: z.number().min(0).max(1).optional(),
   share: z.number().min(0).max(1).default(1).meta({
-    description: "share of the images that goes, drawn by their time and objects: no chance in it",
+    description:
+      "share of the images that goes, 0 to 1, drawn by their time and objects: no chance in it",
   }),
   per_minute_max: z.int().min(1).max(600).default(60).meta({
     description: "images within a minute of one stream",

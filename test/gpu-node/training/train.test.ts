@@ -91,8 +91,10 @@ describe.skipIf(!native)("a training", () => {
 
   it("says how far it is: lines in their order, steps, epochs, what was chosen", async () => {
     const here = machine(service);
-    const { payload } = await drawnDataset(service, { epochs: 2, batch_size: null }, few);
-    const result = await here.finish(payload);
+    const drawn = await drawnDataset(service, { epochs: 2, batch_size: null }, few);
+    const bytes = Buffer.from(JSON.stringify({ ...drawn.manifest, left_out_frames: 5 }));
+    const manifest = service.source(`ws/a/manifests/${crypto.randomUUID()}`, bytes);
+    const result = await here.finish({ ...drawn.payload, manifest });
     const last = here.told.at(-1);
     expect(last).toMatchObject({ epoch: 2, batch: 0, batches: 2, resolved: result.resolved });
     expect(last?.recent).toEqual(result.history);
@@ -104,6 +106,7 @@ describe.skipIf(!native)("a training", () => {
     const log = here.lines().join("\n");
     for (const said of [
       /Dataset: 6 pictures/,
+      /5 frames are left out: too near in time to a picture to validate on/,
       /Batch size 4 \(automatic/,
       /Epoch 2\/2 +box/,
       /mAP50/,

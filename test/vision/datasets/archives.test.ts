@@ -100,7 +100,7 @@ describe("an archive", () => {
       }),
     );
     expect(found).toMatchObject({
-      annotations: 1,
+      stored_annotations: 1,
       unmatched: ["gone"],
       unmatched_annotations: 2,
       left_out: 0,
@@ -133,7 +133,7 @@ describe("an archive", () => {
         "README.txt": "not a label",
       }),
     );
-    expect(found).toMatchObject({ annotations: 3, unmatched: [], left_out: 1 });
+    expect(found).toMatchObject({ stored_annotations: 3, unmatched: [], left_out: 1 });
     expect(found.notes).toEqual(["1 label outside of the frame left out"]);
     expect(found.job.video_ids).toHaveLength(3);
     const mask = (await annotationsOf(found)).find((one) => one.polygon);
@@ -172,7 +172,7 @@ describe("an archive", () => {
     const found = await imported(
       zipOf({ "annotations/instances_train.json": JSON.stringify(document("x/one.jpg")) }),
     );
-    expect(found).toMatchObject({ annotations: 5, left_out: 1 });
+    expect(found).toMatchObject({ stored_annotations: 5, left_out: 1 });
     expect(found.notes).toEqual([
       "1 crowd region left out: no single objects, so a comparison counts what is found there as " +
         "wrong",
@@ -195,8 +195,8 @@ describe("an archive", () => {
       "labels/one.txt": "0 0.5 0.5 0.1 0.2\n0 0.5 0.5 0.3 0.2",
     });
     expect(await refused(zip)).toEqual(invalid(/format: name one: .* voc and yolo/));
-    expect((await imported(zip, { format: "yolo" })).annotations).toBe(2);
-    expect((await imported(zip, { format: "voc" })).annotations).toBe(1);
+    expect((await imported(zip, { format: "yolo" })).stored_annotations).toBe(2);
+    expect((await imported(zip, { format: "voc" })).stored_annotations).toBe(1);
     expect(await refused(zip, { format: "coco" })).toEqual(invalid("no coco labels"));
     expect(await refused(zip, { format: "x" })).toEqual(invalid("format"));
   });

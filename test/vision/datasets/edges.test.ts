@@ -263,7 +263,7 @@ describe("a dataset", () => {
 
 describe("labels of other tools", () => {
   const importing = (more: object) =>
-    admin.ok<{ job: Job; annotations: number; unmatched: string[] }>("POST", "/import", {
+    admin.ok<{ job: Job; stored_annotations: number; unmatched: string[] }>("POST", "/import", {
       project_id: projectId,
       ...more,
     });
@@ -302,7 +302,7 @@ describe("labels of other tools", () => {
     const labels = { "my_film_2_.v1_000003": "0 0.5 0.5 0.1 0.1" };
     const body = { project_id: project, yolo: { names: ["a"], labels } };
     const made = await admin.ok("POST", "/import", body);
-    expect(made).toMatchObject({ annotations: 1, unmatched: [] });
+    expect(made).toMatchObject({ stored_annotations: 1, unmatched: [] });
   });
 
   it("come in by the ten thousand, for as many images", async () => {
@@ -318,7 +318,7 @@ describe("labels of other tools", () => {
       Array.from({ length: count }, (_, n) => [`image${n + 1}`, "0 0.5 0.5 0.1 0.1"]),
     );
     const body = { project_id: project.project_id, yolo: { names: ["a"], labels } };
-    const made = await admin.ok<{ annotations: number }>("POST", "/import", body);
-    expect(made.annotations).toBe(count);
+    const made = await admin.ok<{ stored_annotations: number }>("POST", "/import", body);
+    expect(made.stored_annotations).toBe(count);
   });
 });

@@ -2,16 +2,19 @@
 
 import { describe, expect, it } from "vitest";
 import { type DatasetCounts, qualityReport } from "../../../edge/vision/datasets/quality.ts";
-import { augmentationOf } from "../../../gpu-node/training/settings.ts";
+import { augmentationOf, stepBytes } from "../../../gpu-node/training/settings.ts";
 import { AUGMENTATION_PRESETS, AUGMENTATIONS } from "../../../shared/augmentation.ts";
-import { DatasetReport, TrainSettings } from "../../../shared/training.ts";
+import { DatasetReport } from "../../../shared/dataset-report.ts";
+import { detectorGraph, parameterCount } from "../../../shared/detector.ts";
+import { TrainSettings } from "../../../shared/training.ts";
 
 const JOB = crypto.randomUUID();
 const classOf = (name: string, count: number, frames = count) => ({ class: name, count, frames });
 
 /** A report of one well labeled class, but for what is given. */
 function report(more: Partial<DatasetCounts> = {}) {
-  const counts = { annotatedFrames: 500, totalFrames: 600, small: 0, ...more };
+  const leftOut = { leftOutFrames: 0, leftOutAnnotatedFrames: 0 };
+  const counts = { annotatedFrames: 500, totalFrames: 600, ...leftOut, small: 0, ...more };
   const classes = more.classes ?? [classOf("cell", 500)];
   return DatasetReport.parse(qualityReport(JOB, { ...counts, classes }, null));
 }
@@ -21,25 +24,53 @@ const warning = (given: DatasetReport, wanted: string) =>
 
 describe("recommended settings", () => {
   it.each([
-    [0, "det26n", "aggressive", 150],
-    [49, "det26n", "aggressive", 150],
-    [50, "det26n", "standard", 100],
-    [199, "det26n", "standard", 100],
-    [200, "det26s", "standard", 100],
-    [999, "det26s", "standard", 100],
-    [1_000, "det26m", "standard", 100],
-    [1_000_000, "det26m", "standard", 100],
-  ])("of %i annotated frames: %s, %s, %i epochs", (annotatedFrames, variant, preset, epochs) => {
-    const { recommended } = report({ annotatedFrames });
+    [0, "det26n", "aggressive", 150, 4],
+    [49, "det26n", "aggressive", 150, 4],
+    [50, "det26n", "standard", 100, 4],
+    [199, "det26n", "standard", 100, 8],
+    [200, "det26s", "standard", 100, 8],
+    [999, "det26s", "standard", 100, 16],
+    [1_000, "det26m", "standard", 100, 8],
+    [1_000_000, "det26m", "standard", 100, 8],
+  ] as const)("of %i annotated frames: %s, %s, %i epochs, batch %i", (...row) => {
+    const [annotatedFrames, variant, preset, epochs, batch_size] = row;
+    const { recommended } = report({ annotatedFrames, totalFrames: annotatedFrames });
     expect(recommended).toEqual({
       job_id: JOB,
       variant,
       epochs,
       augmentation: preset,
-      batch_size: null,
+      batch_size,
       image_size: 640,
     });
-    expect(TrainSettings.parse(recommended)).toMatchObject({ variant, epochs });
+    expect(TrainSettings.parse(recommended)).toMatchObject({ variant, epochs, batch_size });
+  });
+
+  it.each([
+    [100, 0, 50_000, 32],
+    [100, 500, 50_000, 8],
+    [500, 500, 50_000, 4],
+    [5_000, 500, 50_000, 2],
+    // A sixteenth of 80 % of the frames, as a power of two.
+    [10, 0, 639, 16],
+    [10, 0, 640, 32],
+  ])("of %i annotated frames, %i of 500 boxes small, %i frames: batch %i", (...row) => {
+    const [annotatedFrames, small, totalFrames, batch] = row;
+    const given = report({ annotatedFrames, small, totalFrames });
+    expect(given.recommended.batch_size).toBe(batch);
+  });
+
+  it.each(["det26n", "det26s", "det26m"] as const)("of %s fit a GPU of 24 GB", (variant) => {
+    const annotatedFrames = { det26n: 199, det26s: 999, det26m: 1_000 }[variant];
+    for (const small of [0, 500]) {
+      const { recommended } = report({ annotatedFrames, small, totalFrames: 100_000 });
+      expect(recommended.variant).toBe(variant);
+      const { image_size: side, batch_size: batch } = recommended;
+      const step = (count: number) =>
+        stepBytes(parameterCount(detectorGraph(variant, 3)), side, count);
+      expect(step(batch)).toBeLessThan(0.65 * 24e9);
+      expect(step(2 * batch)).toBeGreaterThan(0.65 * 24e9);
+    }
   });
 
   it.each([
@@ -78,15 +109,15 @@ describe("class balance", () => {
         ["c", 10],
       ],
     ]);
-    const shares = given.class_balance.map(({ share }) => share);
-    expect(shares.reduce((sum, share) => sum + share, 0)).toBeCloseTo(100, 9);
+    const shares = given.class_balance.map(({ percentage }) => percentage);
+    expect(shares).toEqual([(100 * 70) / 90, (100 * 10) / 90, (100 * 10) / 90]);
   });
 
   it("leaves a class without annotations out of the ratio, and tells of it", () => {
     const given = report({ classes: [classOf("a", 100), classOf("none", 0), classOf("b", 50)] });
     expect(given.imbalance_ratio).toBe(2);
     expect(warning(given, "empty_class")).toMatchObject({ data: { classes: ["none"] } });
-    expect(given.class_balance.at(-1)).toMatchObject({ class: "none", count: 0, share: 0 });
+    expect(given.class_balance.at(-1)).toMatchObject({ class: "none", count: 0, percentage: 0 });
     expect(codes(given)).not.toContain("rare_class");
   });
 

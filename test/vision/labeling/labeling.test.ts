@@ -91,7 +91,7 @@ describe("POST /label", () => {
       status: "completed",
       frames_done: FRAMES,
       progress: 1,
-      annotations: 2 * FRAMES,
+      stored_annotations: 2 * FRAMES,
       waiting_for: null,
       eta_seconds: null,
     });
@@ -310,6 +310,26 @@ describe("a job's life", () => {
     expect(frames).toEqual(Array.from({ length: FRAMES - 10 }, (_, index) => index + 10));
     expect(await statusOf(id)).toMatchObject({ status: "completed", frames_done: FRAMES });
     expect((await annotationsOf(id)).total).toBe(FRAMES);
+  });
+
+  it("shows who revoked a task of it, or purged its queue, until it goes on", async () => {
+    const id = await start();
+    const task = (await node.claim(["label"])) as ClaimedTask;
+    expect((await statusOf(id)).intervention).toBeNull();
+    await admin.ok("POST", `/admin/tasks/${task.task_id}/revoke`);
+    const revoked = { kind: "revoked", task_id: task.task_id, actor_id: admin.id };
+    expect(await statusOf(id)).toMatchObject({ status: "queued", intervention: revoked });
+    await admin.ok("POST", "/admin/queue/label/purge");
+    await node.finish(task, { outcome: "revoked", exited: true });
+    expect(await statusOf(id)).toMatchObject({
+      status: "stopped",
+      failure: null,
+      intervention: { kind: "purged", actor_id: admin.id },
+    });
+    await admin.ok("POST", `/jobs/${id}/resume`);
+    expect((await statusOf(id)).intervention).toBeNull();
+    await node.work();
+    expect(await statusOf(id)).toMatchObject({ status: "completed", intervention: null });
   });
 
   it("fails with the node's words, keeps what was labeled, and may be resumed", async () => {

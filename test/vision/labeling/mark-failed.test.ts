@@ -99,7 +99,11 @@ describe("a job marked as failed", () => {
     // The one that waited is nobody's any more.
     expect(await node.claim(["label"])).toBeNull();
     await node.finish(task, { outcome: "revoked", exited: true });
-    expect(await statusOf(id)).toMatchObject({ status: "failed", frames_done: 0, annotations: 0 });
+    expect(await statusOf(id)).toMatchObject({
+      status: "failed",
+      frames_done: 0,
+      stored_annotations: 0,
+    });
     const { rows } = await world.visionDatabase.execute(sql`
       SELECT before, after->'status' AS after FROM audit_entry
        WHERE action = 'failJob' AND subject = ${`job:${id}`}`);
@@ -111,7 +115,7 @@ describe("a job marked as failed", () => {
     expect((await report(task)).status).toBe(200);
     const open = (await node.claim(["label"])) as ClaimedTask;
     await admin.ok("POST", markFailed(id));
-    expect(await statusOf(id)).toMatchObject({ frames_done: 32, annotations: 32 });
+    expect(await statusOf(id)).toMatchObject({ frames_done: 32, stored_annotations: 32 });
     await admin.ok("POST", `/jobs/${id}/resume`);
     const done = await node.work();
     expect(done.map(({ payload }) => (payload.frames as number[]).length)).toEqual([8]);
@@ -119,7 +123,7 @@ describe("a job marked as failed", () => {
     expect(await statusOf(id)).toMatchObject({
       status: "completed",
       frames_done: 40,
-      annotations: 40,
+      stored_annotations: 40,
     });
   });
 

@@ -113,7 +113,7 @@ describe("frames of a task that runs", () => {
     expect(await counts()).toEqual({ 0: 2, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0 });
     expect(await statusOf()).toMatchObject({
       frames_done: 1,
-      annotations: 2,
+      stored_annotations: 2,
       tasks: { running: 1 },
     });
     expect(await report(task, answer([1, 2]))).toEqual([200, undefined]);
@@ -124,7 +124,7 @@ describe("frames of a task that runs", () => {
     await expect.poll(async () => (await live.snapshot(topic)).data).toEqual(told);
     expect(await finish(task, finished(answer(ALL)))).toMatchObject([200, { repeated: false }]);
     expect(await counts()).toEqual({ 0: 2, 1: 2, 2: 2, 3: 2, 4: 2, 5: 2 });
-    expect(await statusOf()).toMatchObject({ frames_done: FRAMES, annotations: 2 * FRAMES });
+    expect(await statusOf()).toMatchObject({ frames_done: FRAMES, stored_annotations: 2 * FRAMES });
     // Both people are tracked through all frames, whenever these came.
     expect(new Set((await annotations()).map(({ track_id }) => track_id))).toEqual(new Set([1, 2]));
   });
@@ -199,7 +199,11 @@ describe("a job that ends before its task", () => {
     await admin.send("POST", `/jobs/${jobId}/stop`);
     expect(await report(task, answer([2]))).toEqual([200, undefined]);
     await finish(task, outcome);
-    expect(await statusOf()).toMatchObject({ status: "stopped", frames_done: 3, annotations: 6 });
+    expect(await statusOf()).toMatchObject({
+      status: "stopped",
+      frames_done: 3,
+      stored_annotations: 6,
+    });
     expect(await rest()).toEqual([3, 4, 5]);
   });
 
@@ -215,7 +219,11 @@ describe("a job that ends before its task", () => {
     await report(task, answer([0]));
     const torn = { code: "bad_frame", detail: "frame 1 is torn", retryable: false };
     await finish(task, { outcome: "failed", ...torn });
-    expect(await statusOf()).toMatchObject({ status: "failed", frames_done: 1, annotations: 2 });
+    expect(await statusOf()).toMatchObject({
+      status: "failed",
+      frames_done: 1,
+      stored_annotations: 2,
+    });
     expect(await rest()).toEqual([1, 2, 3, 4, 5]);
   });
 
@@ -224,7 +232,11 @@ describe("a job that ends before its task", () => {
     await admin.send("POST", `/admin/tasks/${task.task_id}/revoke`);
     expect(await report(task, answer([1]))).toEqual(STALE);
     await finish(task, { outcome: "revoked", exited: true });
-    expect(await statusOf()).toMatchObject({ status: "stopped", frames_done: 1, annotations: 2 });
+    expect(await statusOf()).toMatchObject({
+      status: "stopped",
+      frames_done: 1,
+      stored_annotations: 2,
+    });
     expect(await rest()).toEqual([1, 2, 3, 4, 5]);
   });
 

@@ -4,6 +4,7 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { matching } from "../../../edge/vision/review/annotations.ts";
+import type { DatasetReport } from "../../../shared/dataset-report.ts";
 import { ExportManifest } from "../../../shared/export-manifest.ts";
 import {
   type Annotation,
@@ -14,7 +15,6 @@ import {
   type Stats,
 } from "../../../shared/labeling.ts";
 import { type Bbox, TASK_KINDS } from "../../../shared/tasks.ts";
-import type { DatasetReport } from "../../../shared/training.ts";
 import { frameId } from "../../../shared/vision.ts";
 import {
   labelAs,

@@ -242,6 +242,21 @@ describe("statistics", () => {
       UPDATE annotation SET confidence = 1 WHERE job_id = ${id}::uuid`);
     expect(await histogram()).toEqual([0.95]);
   });
+
+  it("count what has no confidence in a bin of its own", async () => {
+    const id = await labeled();
+    await world.visionDatabase.execute(sql`
+      UPDATE annotation SET confidence = NULL WHERE id IN (
+        SELECT id FROM annotation WHERE job_id = ${id}::uuid ORDER BY id LIMIT 2)`);
+    const stats = Stats.parse(await admin.ok("GET", `/jobs/${id}/stats`));
+    const { confidence_histogram: histogram } = stats;
+    expect(histogram.at(-1)).toEqual({ from: null, to: null, count: 2 });
+    expect(histogram.at(-2)).toEqual({ from: 0.95, to: 1, count: 0 });
+    const sum = histogram.reduce((total, { count }) => total + count, 0);
+    expect(sum).toBe(stats.annotation_count);
+    const own = stats.per_class.map((one) => one.confidence_histogram.at(-1)?.count ?? 0);
+    expect(own.reduce((total, count) => total + count, 0)).toBe(2);
+  });
 });
 
 describe("what does not fit", () => {

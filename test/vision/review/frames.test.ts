@@ -184,15 +184,23 @@ describe("a job's frames", () => {
 
   it("without annotations count as work until somebody looked at them", async () => {
     const id = await labeled({ video_ids: [videos[0]] });
-    // Four annotations, and one frame that has none.
+    // Four frames, of which one has no annotation.
     await bulk(id, "review", { accepted: true });
-    expect(await overview(id)).toMatchObject({ completion_percentage: 80, reviewed_frames: 0 });
+    expect(await overview(id)).toMatchObject({ completion_percentage: 75, reviewed_frames: 0 });
     await mark(id, { frame_ids: [frameId(videos[0], 5)] });
-    expect(await overview(id)).toMatchObject({ completion_percentage: 80, reviewed_frames: 1 });
+    // That frame was done before, by its annotation.
+    expect(await overview(id)).toMatchObject({ completion_percentage: 75, reviewed_frames: 1 });
     await mark(id, { annotated: false });
     expect(await overview(id)).toMatchObject({ completion_percentage: 100, reviewed_frames: 2 });
     const { job_id: copy } = await admin.ok<{ job_id: string }>("POST", `/jobs/${id}/duplicate`);
     expect(await overview(copy)).toEqual(await overview(id));
+  });
+
+  it("marked as reviewed are done, whatever is pending on them", async () => {
+    const id = await labeled({ video_ids: [videos[0]] });
+    expect(await overview(id)).toMatchObject({ completion_percentage: 0, reviewed_frames: 0 });
+    await mark(id, { video_id: videos[0] });
+    expect(await overview(id)).toMatchObject({ completion_percentage: 100, reviewed_frames: 4 });
   });
 });
 

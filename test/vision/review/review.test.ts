@@ -315,7 +315,8 @@ describe("numbers", () => {
         { class: "person", count: 10 },
         { class: "car", count: 5 },
       ],
-      completion_percentage: (100 * 11) / 15,
+      // On six frames each annotation is judged.
+      completion_percentage: 60,
       labeled_percentage: 100,
     });
     const stats = Stats.parse(await viewer.ok("GET", `/jobs/${id}/stats`));
@@ -403,8 +404,12 @@ describe("a dataset", () => {
     };
     const response = await admin.send("POST", "/import", { project_id: projectId, coco });
     expect(response.status).toBe(201);
-    const made = (await response.json()) as { job: Job; annotations: number; unmatched: string[] };
-    expect(made).toMatchObject({ annotations: 1, unmatched: ["elsewhere"] });
+    const made = (await response.json()) as {
+      job: Job;
+      stored_annotations: number;
+      unmatched: string[];
+    };
+    expect(made).toMatchObject({ stored_annotations: 1, unmatched: ["elsewhere"] });
     expect(Job.parse(made.job)).toMatchObject({ kind: "import", status: "completed" });
     expect((await page(made.job.job_id)).items).toMatchObject([
       { frame_id: frameId(videoId, 3), class: "person", bbox: [10, 20, 40, 60], source: "import" },

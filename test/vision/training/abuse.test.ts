@@ -3,14 +3,12 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { ExportManifest } from "../../../shared/export-manifest.ts";
 import type { Outcome } from "../../../shared/node-protocol.ts";
 import type { TrainDetail } from "../../../shared/tasks.ts";
-import type { DatasetReport, RunEpoch } from "../../../shared/training.ts";
+import type { RunEpoch } from "../../../shared/training.ts";
 import {
   createTrainingWorld,
   epoch,
-  labelsOf,
   type TrainingWorld,
   type TrainTask,
 } from "../../support/training-world.ts";
@@ -219,25 +217,5 @@ describe("queries of models", () => {
     ["an offset beyond all", `/models/moves?offset=${HUGE}`],
   ])("refuse %s", async (_, path) => {
     expect(await w.admin.refused("GET", path)).toEqual([422, "invalid_request"]);
-  });
-});
-
-describe("GET /train/dataset-stats/{job_id} of a single video", () => {
-  it("counts the frames that its split keeps, as the manifest does", async () => {
-    await w.video("long.mp4", { frames: 60 });
-    const jobId = await w.labeled(labelsOf("long", 60));
-    const report = await w.admin.ok<DatasetReport>("GET", `/train/dataset-stats/${jobId}`);
-    const runId = await w.train({ job_id: jobId });
-    const task = await w.claimed();
-    const manifest = ExportManifest.parse(await (await fetch(task.train.manifest.url)).json());
-    const frames = manifest.videos.flatMap((video) => video.frames);
-    expect(frames.length).toBeLessThan(60);
-    expect(report).toMatchObject({
-      total_frames: frames.length,
-      annotated_frames: frames.length,
-      total_annotations: frames.flatMap(({ annotations }) => annotations).length,
-      class_balance: [{ class: "cell", count: frames.length, annotated_frames: frames.length }],
-    });
-    await stop(runId, task);
   });
 });

@@ -137,15 +137,26 @@ describe("stop", () => {
 
   it("is what a purge of the queue and a revoked task come to", async () => {
     const one = await w.train();
+    expect((await w.run(one)).intervention).toBeNull();
     await w.admin.ok("POST", "/admin/queue/train/purge");
-    expect(await w.run(one)).toMatchObject({ status: "stopped" });
+    const purged = { kind: "purged", actor_id: w.admin.id, at: expect.any(String) };
+    expect(await w.run(one)).toMatchObject({ status: "stopped", intervention: purged });
+    // What was done to the round before is no part of the next one.
+    await resume(one);
+    expect((await w.run(one)).intervention).toBeNull();
+    await w.admin.ok("POST", `/train/${one}/stop`);
     const other = await w.train();
     const task = await w.claimed();
     await w.report(task, {});
     await w.admin.ok("POST", `/admin/tasks/${task.task_id}/revoke`);
-    expect((await w.run(other)).status).toBe("running");
+    const revoked = { kind: "revoked", task_id: task.task_id, actor_id: w.admin.id };
+    const asked = await w.run(other);
+    expect(asked).toMatchObject({ status: "running", intervention: revoked });
+    // Asking again changes nothing.
+    await w.admin.ok("POST", `/admin/tasks/${task.task_id}/revoke`);
     await w.finish(task, { outcome: "revoked", exited: true });
-    expect((await w.run(other)).status).toBe("stopped");
+    const ended = await w.run(other);
+    expect(ended).toMatchObject({ status: "stopped", intervention: asked.intervention });
   });
 });
 

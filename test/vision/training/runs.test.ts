@@ -4,8 +4,9 @@
 import { createHash } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
+import { DatasetReport } from "../../../shared/dataset-report.ts";
 import { ExportManifest } from "../../../shared/export-manifest.ts";
-import { DatasetReport, Model, RunEpoch, TrainingRun } from "../../../shared/training.ts";
+import { Model, RunEpoch, TrainingRun } from "../../../shared/training.ts";
 import { SCRIPTED, scriptedNode } from "../../support/scripted-node.ts";
 import {
   box,
