@@ -329,11 +329,15 @@ export const TrainingRun = z
         "registered; of a run that registered none, still of its best epoch. A class without an " +
         "object in the validation split has null",
     }),
-    best_epoch: z.number().int().nullable().meta({
-      description:
-        "the epoch that `best_metrics` are of. Of a model that was stopped within an epoch it is " +
-        "that epoch, which is not done",
-    }),
+    best_epoch: z
+      .number()
+      .int()
+      .nullable()
+      .meta({
+        description:
+          "the epoch that `best_metrics` are of. Of a model that was stopped within an epoch it is " +
+          "that epoch, which is not done",
+      }),
     model_id: z.uuid().nullable().meta({ description: "the newest model it registered" }),
     topic: z.string(),
     created_at: instant(),

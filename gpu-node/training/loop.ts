@@ -179,7 +179,11 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace, writer }: 
   const best = comparable(state.best);
   // While nothing is found yet, who learned longer is ahead.
   const isBest = !best || score > best.score || (score === 0 && best.score === 0);
-  const weights = { epoch: row.epoch, evaluation, metadata: weightsMetadata(parts.metadata, row.epoch) };
+  const weights = {
+    epoch: row.epoch,
+    evaluation,
+    metadata: weightsMetadata(parts.metadata, row.epoch),
+  };
   if (isBest) {
     const { epoch } = row;
     const since = best?.score === score ? best.since : epoch;

@@ -49,7 +49,7 @@ export function addLabelRoutes(app: App<Parts>) {
     const parts = context.var.service;
     const body = context.req.valid("json");
     const { database } = parts;
-    const videos = await videosOf(database, callerOf(context), body);
+    const videos = await videosOf(parts, callerOf(context), body);
     const key = context.req.valid("header")["idempotency-key"];
     const answer = await answerOnce(
       parts,
@@ -87,9 +87,9 @@ export function addLabelRoutes(app: App<Parts>) {
     const parts = context.var.service;
     const body = context.req.valid("json");
     const caller = callerOf(context);
-    const videos = await videosOf(parts.database, caller, body);
+    const videos = await videosOf(parts, caller, body);
     const { workspaceId } = videos;
-    const exemplars = await resolveExemplars(parts.database, workspaceId, body.exemplars);
+    const exemplars = await resolveExemplars(parts, workspaceId, body.exemplars);
     const key = context.req.valid("header")["idempotency-key"];
     const answer = await answerOnce(
       parts,
