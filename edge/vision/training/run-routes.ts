@@ -133,7 +133,8 @@ function addProgress(app: App<Parts>) {
     description:
       "Events are those of the run's current round; a resumed run has a new topic. `log` is a line " +
       "of the trainer, `epoch` an epoch with losses and metrics, `per_class` its metrics under " +
-      "`per_class/{class}/{metric}`, `batch` how far the epoch under way is.",
+      "`per_class/{class}/{metric}`, `batch` how far the epoch under way is, `end` the run with the " +
+      "final metrics of every class in `best_metrics`.",
     security: bearer,
     request: { params: runId },
     responses: { 200: json("a ticket of a minute", Ticket), ...readErrors },
@@ -290,7 +291,16 @@ function addLife(app: App<Parts>) {
     security: bearer,
     request: {
       params: runId,
-      ...jsonBody(z.object({ checkpoint: z.literal("best") })),
+      ...jsonBody(
+        z.object({
+          checkpoint: z
+            .literal("best")
+            .meta({
+              description: "which weights of the run: those of its best epoch",
+              example: "best",
+            }),
+        }),
+      ),
     },
     responses: { 201: json("the model", Model), ...bodyErrors, ...conflict },
   });
