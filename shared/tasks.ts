@@ -337,8 +337,8 @@ export const TASK_KINDS = {
   /** A model as what TensorRT builds of it for the GPU of one node. */
   engine_export: modelExportKind("build", ["trtexec"]),
   /**
-   * Trains a detector on a dataset. A canceled one gives the same result, its model being the weights
-   * as they were when it stopped, and the best weights before an artifact.
+   * Trains a detector on a dataset. A canceled one gives the same result: its model has the weights
+   * as they were when it stopped, and better weights before are an artifact.
    */
   train: {
     lane: "training",

@@ -206,9 +206,9 @@ export const classMetricKey = (className: string, metric: ClassMetric) =>
 
 /**
  * Metrics by name: `mAP50`, `mAP50-95`, `precision`, `recall`, and `per_class/{class}/{metric}` for
- * every class; of segmentation also `mask/mAP50` and `mask/mAP50-95`, where the validation split has
- * masks. Null is not measured: a class without an object in the validation split, or weights that no
- * validation was finished for. Releases before 2026-11-27 left such keys out.
+ * every class; of segmentation also `mask/mAP50` and `mask/mAP50-95`, where the validation split
+ * has masks. Null is not measured: a class without an object in the validation split, or weights
+ * whose validation was not finished. Releases before 2026-11-27 left such keys out.
  */
 export const MetricMap = z.record(z.string(), z.number().nullable());
 export type MetricMap = z.infer<typeof MetricMap>;

@@ -58,7 +58,8 @@ export async function readyVideos(
 
 /**
  * The video and the indexes of frames by their ids. Fails with `invalid_request` where they are of
- * several videos or none, with `not_found`, and with `state_conflict` where the video is not ready in time.
+ * several videos or none, with `not_found`, and with `state_conflict` where the video is not ready
+ * in time.
  */
 export async function framesOf(
   parts: LookUp,

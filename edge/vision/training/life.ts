@@ -39,8 +39,8 @@ export async function editRun(
 }
 
 /**
- * Asks for a graceful stop: a node that is at it registers the weights as they are then, within some
- * heartbeats; a run that no node has is stopped at once. Asking again changes nothing.
+ * Asks for a graceful stop: a node that is at it registers the weights as they are then, within
+ * some heartbeats; a run that no node has is stopped at once. Asking again changes nothing.
  */
 export async function stopRun(parts: Parts, run: RunRow): Promise<void> {
   const { database } = parts;
@@ -122,8 +122,8 @@ async function refuseWithoutWeights({ database }: Parts, run: RunRow): Promise<v
 }
 
 /**
- * Registers the best weights of a run that has ended, which a stop passes over for the latest. Asking
- * again returns the same model. Fails with `state_conflict` before the run's end, and where it left
+ * Registers the best weights of a run that has ended, which a stop passes over for the latest.
+ * Asking again returns the same model. Fails with `state_conflict` before the run's end, and where it left
  * no such weights.
  */
 export async function registerBest(parts: Parts, run: RunRow): Promise<ModelRow> {

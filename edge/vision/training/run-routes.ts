@@ -293,12 +293,10 @@ function addLife(app: App<Parts>) {
       params: runId,
       ...jsonBody(
         z.object({
-          checkpoint: z
-            .literal("best")
-            .meta({
-              description: "which weights of the run: those of its best epoch",
-              example: "best",
-            }),
+          checkpoint: z.literal("best").meta({
+            description: "which weights of the run: those of its best epoch",
+            example: "best",
+          }),
         }),
       ),
     },

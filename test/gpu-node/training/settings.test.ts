@@ -349,7 +349,7 @@ describe("metrics", () => {
       "per_class/c/mAP50": null,
       "per_class/c/mAP50-95": null,
     });
-    const masked = { ...evaluation, maskMAP50: 0.2, maskMAP50_95: 0.1 } as unknown as Evaluation;
+    const masked: Evaluation = { ...evaluation, maskMAP50: 0.2, maskMAP50_95: 0.1 };
     expect(metricsOf(masked, ["a/b", "c"])).toMatchObject({
       "mask/mAP50": 0.2,
       "per_class/a%2Fb/mask/mAP50": null,
@@ -359,6 +359,7 @@ describe("metrics", () => {
 
   it("of weights that no validation was finished for are all null", () => {
     const all = { precision: 0.1, recall: 0.2, mAP50: 0.3, mAP50_95: 0.4 };
+    // Curves are no metrics here either.
     const evaluation = { ...all, perClass: [null] } as unknown as Evaluation;
     const none = unmeasured(["c"]);
     expect(Object.keys(none).sort()).toEqual(Object.keys(metricsOf(evaluation, ["c"])).sort());
