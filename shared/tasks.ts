@@ -111,6 +111,11 @@ export const TrainedModel = z.object({
   /** What it found on the validation split, by confidence; older nodes do not tell. */
   confidence_bins: ConfidenceBins.nullable().default(null),
 });
+export type TrainedModel = z.infer<typeof TrainedModel>;
+
+/** An object that a run left. Weights have with them what the registry stores of a model. */
+export const RunArtifact = ArtifactObject.extend({ model: TrainedModel.optional() });
+export type RunArtifact = z.infer<typeof RunArtifact>;
 
 /** What a train task reports beside `done` and `total`, which are batches. */
 export const TrainDetail = z.object({
@@ -331,7 +336,10 @@ export const TASK_KINDS = {
   device_export: modelExportKind("build", []),
   /** A model as what TensorRT builds of it for the GPU of one node. */
   engine_export: modelExportKind("build", ["trtexec"]),
-  /** Trains a detector on a dataset. A canceled one gives the same result, with what it has. */
+  /**
+   * Trains a detector on a dataset. A canceled one gives the same result: its model has the weights
+   * as they were when it stopped, and better weights before are an artifact.
+   */
   train: {
     lane: "training",
     priority: PRIORITY_DEFAULT,
@@ -359,10 +367,10 @@ export const TASK_KINDS = {
       stopped: z.boolean(),
       history: z.array(RunEpoch),
       resolved: ResolvedSettings.nullable(),
-      /** Null where no epoch was evaluated yet. */
+      /** Null where no step was taken yet. */
       model: TrainedModel.nullable(),
       checkpoint: Checkpoint.nullable(),
-      artifacts: z.array(ArtifactObject),
+      artifacts: z.array(RunArtifact),
     }),
   },
   /** Opens a model and predicts once, so that the next prediction is a fast one. */

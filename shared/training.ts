@@ -219,10 +219,11 @@ export const classMetricKey = (className: string, metric: ClassMetric) =>
 
 /**
  * Metrics by name: `mAP50`, `mAP50-95`, `precision`, `recall`, and `per_class/{class}/{metric}` for
- * the classes with objects in the validation split; of segmentation also `mask/mAP50` and
- * `mask/mAP50-95`, where its objects have masks.
+ * every class; of segmentation also `mask/mAP50` and `mask/mAP50-95`, where the validation split
+ * has masks. Null is not measured: a class without an object in the validation split, or weights
+ * whose validation was not finished. Releases before 2026-11-27 left such keys out.
  */
-export const MetricMap = z.record(z.string(), z.number());
+export const MetricMap = z.record(z.string(), z.number().nullable());
 export type MetricMap = z.infer<typeof MetricMap>;
 
 /**
@@ -291,6 +292,10 @@ export const ResolvedSettings = z
   .meta({ id: "ResolvedSettings" });
 export type ResolvedSettings = z.infer<typeof ResolvedSettings>;
 
+/** Names of the artifacts that are weights: of the best epoch, and of a run that was stopped. */
+export const BEST_WEIGHTS = "best.safetensors";
+export const LATEST_WEIGHTS = "last.safetensors";
+
 /** An object that a run left: a chart, an image, a log. */
 export const ArtifactObject = z.object({
   name: z.string().meta({ example: "results.png" }),
@@ -334,16 +339,29 @@ export const TrainingRun = z
       .nullable()
       .meta({ description: "of the last epoch" }),
     eta_seconds: z.number().nullable(),
+    ETA: z.number().nullable().meta({
+      description: "the same number as `eta_seconds`, under the name that the contract shows",
+    }),
     waiting_for: z
       .string()
       .nullable()
       .meta({ description: "what keeps it from going on, such as no node being there" }),
     best_metrics: MetricMap.nullable().meta({
       description:
-        "of the best epoch by mAP50-95 (of segmentation: by its mean with mask/mAP50-95); final " +
-        "once the run ended",
+        "while the run trains: of its best epoch so far by mAP50-95 (of segmentation: by its mean " +
+        "with mask/mAP50-95). Once it ended: the final values, those of the model that it " +
+        "registered; of a run that registered none, still of its best epoch. A class without an " +
+        "object in the validation split has null",
     }),
-    best_epoch: z.number().int().nullable(),
+    best_epoch: z
+      .number()
+      .int()
+      .nullable()
+      .meta({
+        description:
+          "the epoch that `best_metrics` are of. Of a model that was stopped within an epoch it is " +
+          "that epoch, which is not done",
+      }),
     model_id: z.uuid().nullable().meta({ description: "the newest model it registered" }),
     topic: z.string(),
     created_at: instant(),

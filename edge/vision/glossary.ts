@@ -32,7 +32,6 @@ export const MEANINGS: Readonly<Record<string, string>> = {
   augmentations: "what each augmentation does",
   learning_rate_schedules: "ways in which a run's learning rate may fall",
   batch_size: "images a step",
-  best_epoch: "the epoch with the best metrics, from 1; null before the first was evaluated",
   "coco.bbox": "[x, y, width, height] in pixels, as COCO has it",
   "annotations.bbox": "[x, y, width, height] in pixels, as COCO has it",
   box: "loss of the boxes' corners",

@@ -7,7 +7,7 @@ import { byHead } from "../../shared/deployed-detector.ts";
 import type { DetectorGraph } from "../../shared/detector.ts";
 import type { ArtifactObject, RunEpoch, TrainSettings } from "../../shared/training.ts";
 import type { TaskContext } from "../objects/task-context.ts";
-import { bestWeights, type RunState, readScores } from "./checkpoints.ts";
+import { type RunState, readScores, type WeightsFiles } from "./checkpoints.ts";
 import type { Split, TrainingData } from "./dataset.ts";
 import {
   confidenceChart,
@@ -99,17 +99,24 @@ function labelBoxes({ splits }: TrainingData): LabelBox[] {
   );
 }
 
-/** What the run came to. The best weights look at images that they were not trained on. */
+/** What the run came to. Its model predicts on images that it was not trained on. */
 export async function writeClosing(
   files: RunFiles,
-  more: { native: Native; graph: DetectorGraph; hardware: Hardware; state: RunState },
+  more: {
+    native: Native;
+    graph: DetectorGraph;
+    hardware: Hardware;
+    state: RunState;
+    /** The model's weights; null where there is no model. */
+    model: WeightsFiles | null;
+  },
 ): Promise<void> {
   const { folder, data, settings } = files;
-  const { native, graph, hardware, state } = more;
-  const { history, best } = state;
+  const { native, graph, hardware, state, model } = more;
+  const { history } = state;
   await make(files, "results.csv", async () => (history.length > 0 ? csvOf(history) : null));
   await make(files, "results.png", async () => (history.length > 0 ? resultsChart(history) : null));
-  const scores = best && (await readScores(folder, best.epoch));
+  const scores = model && (await readScores(folder, model));
   if (scores) {
     await make(files, "confusion_matrix.png", () => confusionChart(scores, data.classes));
     await make(files, "pr_curve.png", () => precisionRecallChart(scores));
@@ -117,14 +124,14 @@ export async function writeClosing(
   }
   const sheets = await sheetsOfSplit(data.splits.val, settings.image_size);
   await make(files, "val_batch0_labels.jpg", () => drawSheet(sheets, data.classes));
-  if (!best) return;
+  if (!model) return;
   await make(files, "val_batch0_pred.jpg", async () => {
     const { device, threads } = hardware;
     const { precision, nms_iou: nmsIou, head = "one_to_one" } = state.resolved;
     const served = byHead(graph, head);
     const engine = new native.Engine({ graph: served, device, precision, threads, seed: 0 });
     try {
-      await engine.load(folder.file(bestWeights(best.epoch)));
+      await engine.load(folder.file(model.weights));
       if (graph.task === "segmentation") return await maskSheet(engine, sheets, data.classes);
       const all = await engine.predict(batchOf(sheets), SAMPLE_CONFIDENCE);
       const found =

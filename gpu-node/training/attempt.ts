@@ -4,18 +4,25 @@
 
 import { loadEngine, type Native } from "../../native/load.ts";
 import { detectorGraph } from "../../shared/detector.ts";
-import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
-import { epochScore, type MetricMap } from "../../shared/training.ts";
+import type { RunArtifact, TaskPayload, TaskResult, TrainedModel } from "../../shared/tasks.ts";
+import { BEST_WEIGHTS, LATEST_WEIGHTS, type MetricMap } from "../../shared/training.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { MediaContext } from "../media/footage.ts";
 import { TaskPause } from "../objects/task-context.ts";
 import { type RunFiles, uploadArtifacts, writeClosing, writeOpening } from "./artifacts.ts";
 import { hashOf } from "./checkpoint-archive.ts";
-import { bestWeights, type RunState, readScores, saveBest, saveScores } from "./checkpoints.ts";
+import {
+  bestFiles,
+  LATEST_FILES,
+  type RunState,
+  readScores,
+  saveScores,
+  type WeightsFiles,
+} from "./checkpoints.ts";
 import { prepareDataset, readManifest } from "./dataset.ts";
 import { asTrainFailure, isOutOfMemory } from "./engine-failure.ts";
 import { EvaluationBatch } from "./evaluation-batch.ts";
-import { bestMetadata, metricsOf, quickLook, trainEpochs } from "./loop.ts";
+import { lastValidation, metricsOf, trainEpochs, unmeasured, weightsMetadata } from "./loop.ts";
 import { Report, spoken } from "./report.ts";
 import { openRunFolder } from "./run-folder.ts";
 import { augmentationOf } from "./settings.ts";
@@ -294,79 +301,119 @@ async function handIn(parts: StartParts, start: RunStart, handover: HandIn): Pro
   await uploads.idle();
   // One that does not arrive costs the model nothing; it stays here.
   const checkpoint = stopped ? await uploads.finish(state).catch(lost) : null;
-  const best = await bestOf(parts, start, handover);
+  const best = bestOf(state);
+  const weights = stopped ? await latestOf(parts, start, { best, evaluationBatch }) : best;
   // A GPU has room for one network at a time.
   await start.engine.close();
-  const measured = best && { epoch: best.best.epoch, evaluationBatch };
-  const suppressed = measured && (await suppressionFor(parts, state, measured));
+  const suppressed = weights && (await suppressionFor(parts, state, { weights, evaluationBatch }));
   // What was cut off chose nothing: the next attempt does.
   if (!suppressed && !stopped && pausing()) {
     await uploads.finish(state);
     throw new TaskPause();
   }
-  const model = best && (await handInModel(parts, start, best, suppressed));
-  report.say(
-    model
-      ? `Model: epoch ${model.epoch}, mAP50 ${(model.metrics.mAP50 ?? 0).toFixed(3)}, ` +
-          `mAP50-95 ${(model.metrics["mAP50-95"] ?? 0).toFixed(3)}.`
-      : "No model: no epoch was measured.",
-  );
-  await writeClosing(files, { native, graph, hardware, state });
+  const { parameters } = start;
+  const handedIn =
+    weights &&
+    (await handInWeights(parts, {
+      ...weights,
+      metrics: suppressed ?? weights.metrics,
+      parameters,
+    }));
+  const model = handedIn?.model ?? null;
+  report.say(model ? `Model: ${scored(model)}.` : "No model: no step was taken.");
+  // Better weights that the stop passed over: people take them, or register them.
+  const passedOver = best === weights ? null : best;
+  const kept = passedOver && (await keepBest(parts, { ...passedOver, parameters }));
+  await writeClosing(files, { native, graph, hardware, state, model: weights?.files ?? null });
   report.tell({ must: true });
   const { artifacts, all } = await uploadArtifacts(files);
-  if (model) {
-    const { key, bytes } = model.weights;
-    artifacts.push({ name: WEIGHTS, key, bytes, content_type: "application/octet-stream" });
-  }
-  if (all && (checkpoint || !stopped)) await folder.remove();
+  artifacts.push(...[handedIn, kept].filter((one) => one !== null));
+  const isAllSent = all && (kept || !passedOver) && (checkpoint || !stopped);
+  if (isAllSent) await folder.remove();
   else context.log.warning("run_folder_kept", { path: folder.path });
   const { history, resolved } = state;
   return { stopped, history, resolved, model, checkpoint, artifacts };
 }
 
-const WEIGHTS = "best.safetensors";
-
-/** The best epoch and what it scored; of a run that was stopped early, its weights as they are. */
-async function bestOf(
-  parts: StartParts,
-  { engine, state }: RunStart,
-  { evaluationBatch, stopped }: HandIn,
-): Promise<{ best: NonNullable<RunState["best"]>; metrics: MetricMap } | null> {
-  const { folder, data } = parts;
-  const { settings } = parts.payload;
-  let metrics = state.history.find(({ epoch }) => epoch === state.best?.epoch)?.metrics;
-  const hasLearned = state.epoch > 0 || state.batch > 0;
-  if (!state.best && stopped && hasLearned) {
-    const valImages = data.splits.val.images.length;
-    const evaluation = await quickLook({ engine, evaluationBatch, settings, valImages });
-    if (evaluation) {
-      const epoch = state.epoch + 1;
-      const metadata = bestMetadata({ metadata: metadataOf(parts, state), state });
-      await saveBest(engine, folder, { epoch, evaluation, metadata });
-      metrics = metricsOf(evaluation, data.classes);
-      state.best = { epoch, score: epochScore(metrics), since: epoch, rule: "coco" };
-    }
+/** Hands in the best weights of a stopped run; null where they do not arrive. */
+async function keepBest(parts: StartParts, best: OwnWeights & { parameters: number }) {
+  const { context, report } = parts;
+  try {
+    const kept = await handInWeights(parts, best);
+    report.say(`Best epoch before: ${scored(kept.model)}, kept as ${kept.name}.`);
+    return kept;
+  } catch (error) {
+    context.log.warning("artifact_not_uploaded", { name: best.name, error });
+    return null;
   }
-  return state.best && metrics ? { best: state.best, metrics } : null;
 }
 
-async function handInModel(
+/** Weights on this node's disk, as they are handed in. */
+interface OwnWeights {
+  /** Name of the artifact. */
+  name: string;
+  files: WeightsFiles;
+  /** The epoch that they are of, also one that is not done. */
+  epoch: number;
+  metrics: MetricMap;
+  rule: TrainedModel["metrics_rule"];
+}
+
+/** Weights of the best epoch; null where no epoch was measured. */
+function bestOf({ best, history }: RunState): OwnWeights | null {
+  const metrics = history.find(({ epoch }) => epoch === best?.epoch)?.metrics;
+  if (!best || !metrics) return null;
+  const { epoch, rule } = best;
+  return { name: BEST_WEIGHTS, files: bestFiles(epoch), epoch, metrics, rule };
+}
+
+/** Weights of a stopped run as they are now, validated; null where no step was taken. */
+async function latestOf(
   parts: StartParts,
-  { parameters }: RunStart,
-  { best, metrics: ofEpoch }: NonNullable<Awaited<ReturnType<typeof bestOf>>>,
-  suppressed: MetricMap | null,
-): Promise<NonNullable<Result["model"]>> {
-  const { context, folder, report } = parts;
-  const { epoch, rule: metrics_rule } = best;
-  const path = folder.file(bestWeights(epoch));
-  const metrics = suppressed ?? ofEpoch;
+  { engine, state }: RunStart,
+  { best, evaluationBatch }: Pick<HandIn, "evaluationBatch"> & { best: OwnWeights | null },
+): Promise<OwnWeights | null> {
+  const { folder, data, report } = parts;
+  const { settings } = parts.payload;
+  if (state.epoch === 0 && state.batch === 0) return null;
+  const epoch = state.batch > 0 ? state.epoch + 1 : state.epoch;
+  if (best?.epoch === epoch) return best;
+  const files = LATEST_FILES;
+  const valImages = data.splits.val.images.length;
+  const evaluation = await lastValidation({ engine, evaluationBatch, settings, valImages, report });
+  if (evaluation) await saveScores(folder, files, evaluation);
+  await engine.save(folder.file(files.weights), weightsMetadata(metadataOf(parts, state), epoch));
+  const { classes } = data;
+  const metrics = evaluation ? metricsOf(evaluation, classes) : unmeasured(classes);
+  return { name: LATEST_WEIGHTS, files, epoch, metrics, rule: "coco" };
+}
+
+/** Uploads weights as an artifact that the registry can take. */
+async function handInWeights(
+  { context, folder, report }: StartParts,
+  { name, files, epoch, metrics, rule, parameters }: OwnWeights & { parameters: number },
+): Promise<RunArtifact & { model: TrainedModel }> {
+  const path = folder.file(files.weights);
   const sha256 = await hashOf(path);
   report.tell({ must: true });
-  const { key, bytes } = await uploadArtifact(context, path, WEIGHTS);
-  const weights = { key, bytes, sha256 };
-  const scores = await readScores(folder, epoch);
-  const confidence_bins = scores?.confidenceBins ?? null;
-  return { weights, parameters, epoch, metrics, metrics_rule, confidence_bins };
+  const artifact = await uploadArtifact(context, path, name);
+  const { key, bytes } = artifact;
+  const scores = await readScores(folder, files);
+  const model = {
+    weights: { key, bytes, sha256 },
+    parameters,
+    epoch,
+    metrics,
+    metrics_rule: rule,
+    confidence_bins: scores?.confidenceBins ?? null,
+  };
+  return { ...artifact, model };
+}
+
+/** The epoch of a model and its average precision, for the log. */
+function scored({ epoch, metrics }: TrainedModel): string {
+  const at = (name: string) => metrics[name]?.toFixed(3) ?? "not measured";
+  return `epoch ${epoch}, mAP50 ${at("mAP50")}, mAP50-95 ${at("mAP50-95")}`;
 }
 
 /**
@@ -377,13 +424,13 @@ async function handInModel(
 async function suppressionFor(
   { native, graph, hardware, context, folder, data, payload, report }: StartParts,
   state: RunState,
-  { epoch, evaluationBatch }: { epoch: number; evaluationBatch: EvaluationBatch },
+  { weights, evaluationBatch }: Pick<HandIn, "evaluationBatch"> & { weights: OwnWeights },
 ): Promise<MetricMap | null> {
   // Masks were not measured with it.
   if (graph.task === "segmentation") return null;
   try {
     const choice = await evaluationBatch.measure((batch) =>
-      writeSuppression(folder.file(bestWeights(epoch)), {
+      writeSuppression(folder.file(weights.files.weights), {
         native,
         graph,
         hardware,
@@ -402,7 +449,7 @@ async function suppressionFor(
         `${nmsIou}: the mean of mAP50 and mAP50-95 gains ${gain.toFixed(3)} ± ${error.toFixed(3)} ` +
         "on the validation split.",
     );
-    await saveScores(folder, { epoch, evaluation }).catch((error: unknown) =>
+    await saveScores(folder, weights.files, evaluation).catch((error: unknown) =>
       context.log.warning("scores_not_kept", { error }),
     );
     return metricsOf(evaluation, data.classes);

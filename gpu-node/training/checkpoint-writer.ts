@@ -7,6 +7,7 @@ import type { Engine } from "../../native/index.d.ts";
 import {
   type BestWeights,
   beginCheckpoint,
+  bestFiles,
   bestWeights,
   keepPrevious,
   type Position,
@@ -68,7 +69,7 @@ export class CheckpointWriter {
     const isDue = must || this.#now() >= this.#dueAt;
     if (!best && !isDue) return;
     const began = this.#now();
-    if (best) await saveScores(folder, best);
+    if (best) await saveScores(folder, bestFiles(best.epoch), best.evaluation);
     const kept = isDue ? await keepPrevious(folder) : null;
     // Both calls are made before the engine gets another. Files appear in their order.
     const files: Promise<unknown>[] = [];

@@ -86,6 +86,21 @@ export function thinned(history: readonly RunEpoch[], bestEpoch: number | undefi
 export const bestWeights = (epoch: number) => `weights/best-${epoch}.safetensors`;
 export const bestScores = (epoch: number) => `weights/best-${epoch}.json`;
 
+/** Names of a file of weights, and of what they scored, in the run's folder. */
+export interface WeightsFiles {
+  weights: string;
+  scores: string;
+}
+export const bestFiles = (epoch: number): WeightsFiles => ({
+  weights: bestWeights(epoch),
+  scores: bestScores(epoch),
+});
+/** Weights of a run that was stopped, as they were then. */
+export const LATEST_FILES: WeightsFiles = {
+  weights: "weights/latest.safetensors",
+  scores: "weights/latest.json",
+};
+
 /** Whether one position of a run is further than another. */
 export const isFurther = (one: Position, other: Position): boolean =>
   one.epoch > other.epoch || (one.epoch === other.epoch && one.batch > other.batch);
@@ -116,26 +131,20 @@ export interface BestWeights {
   metadata: Record<string, string>;
 }
 
-/** Keeps what the best weights scored; before these, so that no weights are without scores. */
+/** Keeps what weights scored; before these, so that no weights are without scores. */
 export const saveScores = (
   folder: RunFolder,
-  { epoch, evaluation }: Pick<BestWeights, "epoch" | "evaluation">,
-) => folder.write(bestScores(epoch), JSON.stringify(scoresOf(evaluation)));
+  { scores }: Pick<WeightsFiles, "scores">,
+  evaluation: Evaluation,
+) => folder.write(scores, JSON.stringify(scoresOf(evaluation)));
 
-/** Keeps the average's weights as the best, with what they scored. */
-export async function saveBest(
-  engine: Pick<Engine, "save">,
+/** What weights scored; null where that is not here or cannot be read. */
+export async function readScores(
   folder: RunFolder,
-  best: BestWeights,
-): Promise<void> {
-  await saveScores(folder, best);
-  await engine.save(folder.file(bestWeights(best.epoch)), best.metadata);
-}
-
-/** What the best weights of an epoch scored; null where that is not here or cannot be read. */
-export async function readScores(folder: RunFolder, epoch: number): Promise<Scores | null> {
+  { scores }: Pick<WeightsFiles, "scores">,
+): Promise<Scores | null> {
   try {
-    return JSON.parse(await fs.readFile(folder.file(bestScores(epoch)), "utf8")) as Scores;
+    return JSON.parse(await fs.readFile(folder.file(scores), "utf8")) as Scores;
   } catch {
     return null;
   }

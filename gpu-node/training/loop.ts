@@ -5,6 +5,7 @@
 import type { Engine, EpochResult, Evaluation } from "../../native/index.d.ts";
 import {
   CLASS_METRICS,
+  type ClassMetric,
   classMetricKey,
   epochScore,
   MASK_METRICS,
@@ -43,8 +44,8 @@ export interface LoopParts {
 
 /** Steps in a row without a finite gradient that end a run. */
 const LOST_STEPS_MAX = 20;
-/** A look at a stopped run's weights, where no epoch was measured yet, takes no longer. */
-const QUICK_LOOK_MS = 20_000;
+/** A validation of a stopped run's weights takes no longer; its node gives a stop 15 minutes. */
+const LAST_VALIDATION_MS = 5 * 60_000;
 
 /** Trains from where the state is. Resolves when the run is at its end or was asked to stop. */
 export async function trainEpochs(parts: LoopParts): Promise<void> {
@@ -178,7 +179,11 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace, writer }: 
   const best = comparable(state.best);
   // While nothing is found yet, who learned longer is ahead.
   const isBest = !best || score > best.score || (score === 0 && best.score === 0);
-  const weights = { epoch: row.epoch, evaluation, metadata: bestMetadata(parts) };
+  const weights = {
+    epoch: row.epoch,
+    evaluation,
+    metadata: weightsMetadata(parts.metadata, row.epoch),
+  };
   if (isBest) {
     const { epoch } = row;
     const since = best?.score === score ? best.since : epoch;
@@ -195,25 +200,22 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace, writer }: 
   report.epochDone(state.history, state, eta);
 }
 
-/** What the weights of the epoch under way say of themselves. */
-export const bestMetadata = ({ metadata, state }: Pick<LoopParts, "metadata" | "state">) => ({
+/** Metadata of the file of an epoch's weights. */
+export const weightsMetadata = (metadata: LoopParts["metadata"], epoch: number) => ({
   ...metadata,
-  epoch: String(state.epoch + 1),
+  epoch: String(epoch),
 });
 
-/**
- * What a stopped run's weights are worth where no epoch was measured: a look that is given up when
- * it takes too long.
- */
-export async function quickLook(
-  parts: Pick<LoopParts, "engine" | "evaluationBatch" | "settings" | "valImages">,
+/** Validates the weights of a stopped run; null where that takes too long. */
+export async function lastValidation(
+  parts: Pick<LoopParts, "engine" | "evaluationBatch" | "settings" | "valImages" | "report">,
 ): Promise<Evaluation | null> {
-  const { engine, evaluationBatch, settings, valImages } = parts;
+  const { engine, evaluationBatch, settings, valImages, report } = parts;
   const { image_size: imageSize } = settings;
-  const limit = setTimeout(() => engine.interrupt(), QUICK_LOOK_MS);
+  const limit = setTimeout(() => engine.interrupt(), LAST_VALIDATION_MS);
   try {
     const evaluation = await evaluationBatch.measure((batch) =>
-      engine.evaluate({ split: "val", batch, imageSize }),
+      engine.evaluate({ split: "val", batch, imageSize }, () => report.tell()),
     );
     return evaluation.images < valImages ? null : evaluation;
   } finally {
@@ -230,7 +232,14 @@ const byMasks = (
   metric: (typeof MASK_METRICS)[number],
 ) => (metric === "mask/mAP50" ? of.maskMAP50 : of.maskMAP50_95);
 
-/** The metrics under the contract's keys. */
+/** Metrics of weights that were not validated: each of them null. */
+export function unmeasured(classes: readonly string[]): MetricMap {
+  const all = ["mAP50", "mAP50-95", "precision", "recall"];
+  const each = classes.flatMap((name) => CLASS_METRICS.map((one) => classMetricKey(name, one)));
+  return Object.fromEntries([...all, ...each].map((key) => [key, null]));
+}
+
+/** The metrics under the contract's keys; null for a class without an object to measure by. */
 export function metricsOf(evaluation: Evaluation, classes: readonly string[]): MetricMap {
   const metrics: MetricMap = {
     mAP50: digits(evaluation.mAP50, 5),
@@ -244,19 +253,18 @@ export function metricsOf(evaluation: Evaluation, classes: readonly string[]): M
   }
   for (const [index, name] of classes.entries()) {
     const own = evaluation.perClass[index];
-    if (!own) continue;
     const values = {
-      precision: own.precision,
-      recall: own.recall,
-      mAP50: own.mAP50,
-      "mAP50-95": own.mAP50_95,
+      precision: own?.precision,
+      recall: own?.recall,
+      mAP50: own?.mAP50,
+      "mAP50-95": own?.mAP50_95,
     };
-    for (const metric of CLASS_METRICS) {
-      metrics[classMetricKey(name, metric)] = digits(values[metric], 5);
-    }
+    const set = (metric: ClassMetric, value: number | undefined) => {
+      metrics[classMetricKey(name, metric)] = value === undefined ? null : digits(value, 5);
+    };
+    for (const metric of CLASS_METRICS) set(metric, values[metric]);
     for (const metric of MASK_METRICS) {
-      const value = byMasks(own, metric);
-      if (value !== undefined) metrics[classMetricKey(name, metric)] = digits(value, 5);
+      if (metrics[metric] !== undefined) set(metric, own ? byMasks(own, metric) : undefined);
     }
   }
   return metrics;

@@ -159,9 +159,9 @@ async function trained(native: Native, progress: Progress): Promise<TrainingOutc
     const { model, resolved } = result;
     const weights = model && service.objects.get(model.weights.key);
     if (!weights || !resolved) throw new Error("the training gave no model");
-    const { mAP50 = 0, "mAP50-95": mAP = 0 }: MetricMap = model.metrics;
+    const { mAP50, "mAP50-95": mAP }: MetricMap = model.metrics;
     const { precision } = resolved;
-    const made = { epoch: model.epoch, inner: { ap50: mAP50, ap: mAP }, precision };
+    const made = { epoch: model.epoch, inner: { ap50: mAP50 ?? 0, ap: mAP ?? 0 }, precision };
     writeWhole(inFolder(WEIGHTS), weights);
     writeWhole(inFolder(OUTCOME), JSON.stringify(made));
     return made;

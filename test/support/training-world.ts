@@ -109,6 +109,9 @@ export const firstWeightsUrl = ({ train: { pretrained } }: TrainTask): string =>
 /** A box in the middle of the frame, of this side as a share of the frame's. */
 export const box = (className = 0, side = 0.2) => `${className} 0.5 0.5 ${side} ${side}`;
 
+/** A mask in the middle of the frame, as YOLO writes its outline. */
+export const mask = (className = 0) => `${className} 0.4 0.4 0.6 0.4 0.5 0.6`;
+
 /** Labels of the first so many frames of a video. */
 export const labelsOf = (video: string, frames: number, text = box()) =>
   Object.fromEntries(

@@ -40,7 +40,8 @@ export function addLabelRoutes(app: App<Parts>) {
     description:
       "For engineers. Each prompt becomes a class. A prompt that the segmenter has no word for is " +
       "refused before anything starts, and so are two that look for the same. `warnings`, which the " +
-      "job keeps, tell where a prompt finds more than it names. With an Idempotency-Key a repeated request starts one job.",
+      "job keeps, tell where a prompt finds more than it names. A video that was uploaded just now is " +
+      "waited for, up to 10 seconds; one that is still being probed then is 409. With an Idempotency-Key a repeated request starts one job.",
     security: bearer,
     request: { body: jsonBody(LabelBody).body, headers: IdempotencyKey },
     responses: { 202: accepted, ...labelErrors },
@@ -49,7 +50,7 @@ export function addLabelRoutes(app: App<Parts>) {
     const parts = context.var.service;
     const body = context.req.valid("json");
     const { database } = parts;
-    const videos = await videosOf(database, callerOf(context), body);
+    const videos = await videosOf(parts, callerOf(context), body);
     const key = context.req.valid("header")["idempotency-key"];
     const answer = await answerOnce(
       parts,
@@ -87,9 +88,9 @@ export function addLabelRoutes(app: App<Parts>) {
     const parts = context.var.service;
     const body = context.req.valid("json");
     const caller = callerOf(context);
-    const videos = await videosOf(parts.database, caller, body);
+    const videos = await videosOf(parts, caller, body);
     const { workspaceId } = videos;
-    const exemplars = await resolveExemplars(parts.database, workspaceId, body.exemplars);
+    const exemplars = await resolveExemplars(parts, workspaceId, body.exemplars);
     const key = context.req.valid("header")["idempotency-key"];
     const answer = await answerOnce(
       parts,

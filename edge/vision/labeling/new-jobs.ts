@@ -3,13 +3,12 @@
 import type { z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { sampleFrames } from "../../../shared/sampling.ts";
-import type { Database } from "../../http/database.ts";
 import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import { readPts } from "../projects/frames.ts";
 import { findVideos, type VideoRow } from "../projects/videos.ts";
 import type { ExemplarBody, LabelBody } from "./bodies.ts";
-import { type Exemplars, unique } from "./frame-references.ts";
+import { type Exemplars, readyVideos, unique } from "./frame-references.ts";
 import { findJob, insertJob } from "./jobs.ts";
 import { cutIntoChunks } from "./plan.ts";
 import { planJob } from "./rounds.ts";
@@ -28,25 +27,21 @@ export interface JobVideos {
 
 /** The videos of a request, all ready, of one project, in which the caller may label. */
 export async function videosOf(
-  database: Database,
+  parts: Pick<Parts, "database" | "clock">,
   caller: Caller,
   { project_id: projectId, video_ids: ids }: { project_id: string; video_ids: readonly string[] },
 ): Promise<JobVideos> {
   const wanted = unique(ids);
-  const found = await findVideos(database, workspacesOf(caller), wanted);
-  const byId = new Map(found.map((video) => [video.videoId, video]));
-  const videos = wanted.flatMap((id) => byId.get(id) ?? []);
-  const [first] = videos;
-  const elsewhere = videos.find((video) => video.projectId !== projectId);
-  if (!first || elsewhere || videos.length < wanted.length) {
+  const found = await findVideos(parts.database, workspacesOf(caller), wanted);
+  const [first] = found;
+  const elsewhere = found.find((video) => video.projectId !== projectId);
+  if (!first || elsewhere || found.length < wanted.length) {
     throw new Failure("not_found", "no such project with all of these videos in your workspaces");
   }
   allow(caller, first.workspaceId, "engineer");
-  const unready = videos.find(({ state }) => state !== "ready");
-  if (unready) {
-    const why = unready.failure ? `: ${unready.failure}` : "; wait until it is ready";
-    throw new Failure("state_conflict", `video ${unready.videoId} is ${unready.state}${why}`);
-  }
+  const ready = await readyVideos(parts, [first.workspaceId], wanted);
+  const byId = new Map(ready.map((video) => [video.videoId, video]));
+  const videos = wanted.flatMap((id) => byId.get(id) ?? []);
   return { videos, workspaceId: first.workspaceId, createdBy: caller.accountId };
 }
 

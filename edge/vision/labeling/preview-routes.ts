@@ -61,7 +61,7 @@ function addPreview(app: App<Parts>) {
     const parts = context.var.service;
     const body = context.req.valid("json");
     const caller = callerOf(context);
-    const named = await framesOf(parts.database, workspacesOf(caller), body.frame_ids);
+    const named = await framesOf(parts, workspacesOf(caller), body.frame_ids);
     const { video } = named;
     allow(caller, video.workspaceId, "annotator");
     const { frames, segmenter, warnings } = await previewFrames(parts, named, body);
@@ -105,8 +105,7 @@ function addSegment(app: App<Parts>) {
       throw new Failure("invalid_request", "points: at least one point, or a bbox");
     }
     const caller = callerOf(context);
-    const { database } = parts;
-    const { video, frames } = await framesOf(database, workspacesOf(caller), [body.frame_id]);
+    const { video, frames } = await framesOf(parts, workspacesOf(caller), [body.frame_id]);
     allow(caller, video.workspaceId, "annotator");
     const named = { video, frame: frames[0] as number };
     const { masks, segmenter } = await segmentFrame(parts, named, body);

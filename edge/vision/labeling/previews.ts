@@ -30,7 +30,7 @@ const SEGMENT_MS = 60_000;
 
 /** The prompts of a preview, as its task carries them. */
 async function promptsOf(
-  { database }: Parts,
+  parts: Parts,
   workspaceId: string,
   body: z.output<typeof PreviewBody>,
 ): Promise<Prompt[]> {
@@ -41,10 +41,10 @@ async function promptsOf(
   }));
   const { segmenter } = body;
   if (prompts.length > 0) {
-    await groundAll(database, body.prompts ?? [], { workspaceId, segmenter });
+    await groundAll(parts.database, body.prompts ?? [], { workspaceId, segmenter });
   }
   if (body.exemplars) {
-    const exemplars = await resolveExemplars(database, workspaceId, body.exemplars);
+    const exemplars = await resolveExemplars(parts, workspaceId, body.exemplars);
     prompts.push({ kind: "exemplar", class_name: "exemplar", exemplars });
   }
   if (prompts.length === 0) throw new Failure("invalid_request", "prompts or exemplars: required");

@@ -67,12 +67,19 @@ export function waitFor(
   return answerOf(() => taskOutcome(database, taskId), { clock, until });
 }
 
-/** Asks ever more seldom until there is an answer, or until an instant; null then. */
+/**
+ * Asks ever more seldom until there is an answer, or until an instant; null then. `pauseMsMax` is
+ * the longest pause between two questions.
+ */
 export async function answerOf<Answer>(
   ask: () => Promise<Answer | null>,
-  { clock, until }: Pick<Parts, "clock"> & { until: number },
+  {
+    clock,
+    until,
+    pauseMsMax = POLL_MS_MAX,
+  }: Pick<Parts, "clock"> & { until: number; pauseMsMax?: number },
 ): Promise<Answer | null> {
-  for (let pause = POLL_MS; ; pause = Math.min(pause * 1.5, POLL_MS_MAX)) {
+  for (let pause = POLL_MS; ; pause = Math.min(pause * 1.5, pauseMsMax)) {
     const answer = await ask();
     if (answer !== null || clock() >= until) return answer;
     await new Promise<void>((done) => setTimeout(done, pause));

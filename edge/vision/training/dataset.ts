@@ -10,7 +10,7 @@ import type { Database } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { type DatasetPlan, planDataset, writePlan } from "../datasets/manifest.ts";
 import { qualityReport, SMALL_AREA } from "../datasets/quality.ts";
-import type { JobRow } from "../labeling/jobs.ts";
+import { isLive, type JobRow } from "../labeling/jobs.ts";
 
 /** A dataset as its run's row keeps it. */
 export interface RunDataset {
@@ -37,6 +37,15 @@ const planOf = (database: Database, job: JobRow, { seed, val_share: valShare }: 
     splitGap: true,
   });
 
+/** Why no run may learn from a job in its state, in a sentence for its owner; null when one may. */
+export function unfinishedReason(job: Pick<JobRow, "state">): string | null {
+  if (job.state === "completed") return null;
+  const next = isLive(job)
+    ? "wait for its end"
+    : "resume it, or duplicate it: the copy is a finished job of what was labeled";
+  return `the job is ${job.state}; only a finished one is trained on: ${next}`;
+}
+
 /** Why a job cannot be trained on as it stands, in a sentence for its owner; null when it can. */
 function refusalOf(plan: DatasetPlan): string | null {
   const sides = { train: { frames: 0, annotated: 0 }, val: { frames: 0, annotated: 0 } };
@@ -59,6 +68,17 @@ function refusalOf(plan: DatasetPlan): string | null {
   );
 }
 
+/** Whether an image to train on has a mask: without one no run can learn masks. */
+async function hasMasks(database: Database, plan: DatasetPlan): Promise<boolean> {
+  const { rows } = await database.execute<{ video: string; frames: number[] }>(sql`
+    SELECT a.video_id::text AS video, array_agg(DISTINCT a.frame_index) AS frames
+      FROM annotation a WHERE ${plan.wanted} AND a.polygon IS NOT NULL GROUP BY a.video_id`);
+  const sides = new Map(plan.splits.map((split) => [split.video.id, split.sides]));
+  return rows.some(({ video, frames }) =>
+    frames.some((frame) => sides.get(video)?.get(frame) === "train"),
+  );
+}
+
 /**
  * Writes a job's dataset down under a key. Fails with `invalid_request` when there is nothing to
  * learn from, or nothing to measure on.
@@ -66,11 +86,15 @@ function refusalOf(plan: DatasetPlan): string | null {
 export async function writeDataset(
   parts: Pick<Parts, "database" | "bucket">,
   job: JobRow,
-  { key, split }: { key: string; split: Split },
+  { key, split }: { key: string; split: Split & Pick<TrainSettings, "task"> },
 ): Promise<{ dataset: RunDataset; classes: string[] }> {
   const plan = await planOf(parts.database, job, split);
   const refusal = refusalOf(plan);
   if (refusal) throw new Failure("invalid_request", `job_id: ${refusal}`);
+  if (split.task === "segmentation" && !(await hasMasks(parts.database, plan))) {
+    const detail = "task: no frame to train on has a mask; label with masks, or train a detection";
+    throw new Failure("invalid_request", detail);
+  }
   // A video none of whose frames is used is not fetched either.
   const splits = plan.splits.filter(({ sides }) => sides.size > 0);
   const { manifest, sha256, videos } = await writePlan(parts, { ...plan, splits }, key);
@@ -125,7 +149,6 @@ export async function reportOf(
     const { count = 0, frames = 0 } = byNumber.get(plan.numbers[index] as number) ?? {};
     return { class: name, count, frames };
   });
-  const unfinished = job.state === "queued" || job.state === "running";
-  const refusal = unfinished ? `the job is ${job.state}; wait for its end` : refusalOf(plan);
+  const refusal = unfinishedReason(job) ?? refusalOf(plan);
   return qualityReport(job.id, { ...plan.counts, small: counted.small, classes }, refusal);
 }

@@ -3,7 +3,7 @@
 // model: the weights are looked at in the store first.
 
 import { type SQL, sql } from "drizzle-orm";
-import { TASK_KINDS, type TaskResult } from "../../../shared/tasks.ts";
+import { TASK_KINDS, type TaskResult, type TrainedModel } from "../../../shared/tasks.ts";
 import type { ArtifactObject } from "../../../shared/training.ts";
 import { batch } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
@@ -95,8 +95,7 @@ async function endOf(parts: Parts, run: RunRow, task: Task): Promise<End> {
   const told = (task.state === "finished" || task.state === "cancelled") && found.success;
   const result = told ? await ownObjects(parts, run, found.data) : null;
   const stopped = { move: "stop", failure: null, result, model: result?.model ?? null } as const;
-  if (!result) return stopped;
-  if (task.state === "cancelled" || result.stopped) return stopped;
+  if (!result || result.stopped) return stopped;
   if (!result.model) return failed("the training ended before an epoch was evaluated", result);
   return { ...stopped, move: "complete" };
 }
@@ -141,14 +140,14 @@ async function store(
   const moved = sql`
     WITH held AS (
       SELECT * FROM training_run WHERE ${own} AND state IN ${from} FOR UPDATE
-    ), registered AS (${model ? insertModel(model) : sql`SELECT`})
+    ), registered AS (${model ? insertModel(model, { round: sql`round` }) : sql`SELECT`})
     UPDATE training_run r SET state = ${to}, failure = ${failure}, ended_at = now(),
       live = r.live - 'eta_seconds' - 'losses',
       resolved = ${kept(result?.resolved, "resolved")},
       artifacts = ${kept(result?.artifacts, "artifacts")},
       checkpoint = ${move === "complete" ? sql`NULL` : kept(result?.checkpoint, "checkpoint")},
-      best_epoch = coalesce(best.epoch, ${model?.epoch ?? null}::int),
-      best_metrics = coalesce(best.metrics, ${model ? jsonb(model.metrics) : null}::jsonb)
+      best_epoch = coalesce(${model?.epoch ?? null}::int, best.epoch),
+      best_metrics = coalesce(${model ? jsonb(model.metrics) : null}::jsonb, best.metrics)
       FROM held LEFT JOIN ${bestEpoch(run.runId)} best ON true WHERE r.id = held.id`;
   const statements = [lockRegistry(run.workspaceId), begin, epochs, lost, moved] as const;
   type Rows = [unknown, unknown, { epoch: number }, unknown, unknown];
@@ -160,18 +159,18 @@ const uniqueEpochs = (result: Result | null) => [
   ...new Map((result?.history ?? []).map((one) => [one.epoch, one])).values(),
 ];
 
-/** The next version of the run's name; a round registers one. */
-const insertModel = ({
-  weights,
-  parameters,
-  metrics,
-  metrics_rule,
-  confidence_bins: bins,
-}: NonNullable<Result["model"]>): SQL => sql`
+/**
+ * The next version of the run's name, of a run that is `held`. A round registers one; a model that
+ * somebody asked for besides has no round.
+ */
+export const insertModel = (
+  { weights, parameters, metrics, metrics_rule, confidence_bins: bins }: TrainedModel,
+  { round }: { round: SQL },
+): SQL => sql`
   INSERT INTO model (id, workspace_id, project_id, run_id, round, name, version, variant, task,
     classes, image_size, parameters, storage_key, bytes, sha256, metrics, metrics_rule,
     confidence_bins, created_by)
-  SELECT ${crypto.randomUUID()}::uuid, workspace_id, project_id, id, round, name,
+  SELECT ${crypto.randomUUID()}::uuid, workspace_id, project_id, id, ${round}, name,
     (SELECT coalesce(max(version), 0) + 1 FROM model m
       WHERE m.workspace_id = held.workspace_id AND m.name = held.name),
     settings->>'variant', settings->>'task', classes, (settings->>'image_size')::int,

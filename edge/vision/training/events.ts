@@ -11,11 +11,14 @@ const LINE_MAX = 4_000;
 
 const isPerClass = (key: string) => key.startsWith("per_class/");
 
-/** A run's figures, as its topic's snapshot shows them; those of single classes come by epoch. */
-function runData(record: TrainingRun): Record<string, unknown> {
+/** A run's figures. Those of single classes come by epoch, and with the end. */
+function runData(
+  record: TrainingRun,
+  { byClass = false }: { byClass?: boolean } = {},
+): Record<string, unknown> {
   const { run_id, status, failure, stop_requested, epoch, epochs, loss, mAP } = record;
   const { eta_seconds, best_epoch, model_id, best_metrics } = record;
-  const best = Object.entries(best_metrics ?? {}).filter(([key]) => !isPerClass(key));
+  const best = Object.entries(best_metrics ?? {}).filter(([key]) => byClass || !isPerClass(key));
   return {
     run_id,
     status,
@@ -53,7 +56,7 @@ export function epochEvents(
 }
 
 /** Metrics of single classes, in as many events as the size of an event asks for. */
-function perClass(metrics: readonly (readonly [string, number])[]): NewEvent[] {
+function perClass(metrics: readonly (readonly [string, number | null])[]): NewEvent[] {
   const events: NewEvent[] = [];
   let size = EVENT_CHARACTERS_MAX;
   for (const [key, value] of metrics) {
@@ -100,11 +103,20 @@ export const stateEvent = (record: TrainingRun): NewEvent => ({
   data: runData(record),
 });
 
-/** The last events of a round's topic. */
-export const endEvents = (record: TrainingRun): NewEvent[] => [
-  stateEvent(record),
-  ...(record.status === "failed"
-    ? [{ type: "error" as const, data: { detail: record.failure } }]
-    : []),
-  { type: "end", data: runData(record) },
-];
+/**
+ * The last events of a round's topic. `end` has the final metrics of every class in `best_metrics`;
+ * of too many classes for one event they come before it, as those of an epoch do.
+ */
+export function endEvents(record: TrainingRun): NewEvent[] {
+  const whole = runData(record, { byClass: true });
+  const fits = JSON.stringify(whole).length <= EVENT_CHARACTERS_MAX;
+  const single = Object.entries(record.best_metrics ?? {}).filter(([key]) => isPerClass(key));
+  return [
+    stateEvent(record),
+    ...(record.status === "failed"
+      ? [{ type: "error" as const, data: { detail: record.failure } }]
+      : []),
+    ...(fits ? [] : perClass(single)),
+    { type: "end", data: fits ? whole : runData(record) },
+  ];
+}

@@ -2,14 +2,18 @@
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
+import { BEST_WEIGHTS } from "../../../shared/training.ts";
 import { batch } from "../../http/database.ts";
 import type { Act } from "../auth/audit.ts";
 import type { Parts } from "../base/parts.ts";
+import { jsonb } from "../base/sql.ts";
 import { publish } from "../progress/progress.ts";
+import { listModels, lockRegistry, type ModelRow } from "../registry/models.ts";
 import { startingWeights } from "../registry/weights.ts";
 import { deliverEnded } from "../tasks/delivery.ts";
 import { requestCancel, requestRevoke } from "../tasks/interventions.ts";
-import { announceEnd, deleteFolder, stopUntold, trainEnded } from "./ended.ts";
+import { announceEnd, deleteFolder, insertModel, stopUntold, trainEnded } from "./ended.ts";
+import { weightsLack } from "./run-objects.ts";
 import {
   checkRoom,
   enqueueRun,
@@ -21,7 +25,7 @@ import {
   subjectOf,
   topicOf,
 } from "./runs.ts";
-import { MOVES, mayMove } from "./states.ts";
+import { hasEnded, MOVES, mayMove } from "./states.ts";
 
 /** Renames a run, or notes something on it. */
 export async function editRun(
@@ -35,8 +39,8 @@ export async function editRun(
 }
 
 /**
- * Asks for a graceful stop: a node that is at it keeps what it has and registers it, within some
- * heartbeats; a run that no node has is stopped at once. Asking again changes nothing.
+ * Asks for a graceful stop: a node that is at it registers the weights as they are then, within
+ * some heartbeats; a run that no node has is stopped at once. Asking again changes nothing.
  */
 export async function stopRun(parts: Parts, run: RunRow): Promise<void> {
   const { database } = parts;
@@ -115,6 +119,47 @@ async function refuseWithoutWeights({ database }: Parts, run: RunRow): Promise<v
     const detail = "the weights that the run starts from were deleted: start anew";
     throw new Failure("state_conflict", detail, { cause: thrown });
   }
+}
+
+/**
+ * Registers the best weights of a run that has ended, which a stop passes over for the latest.
+ * Asking again returns the same model. Fails with `state_conflict` before the run's end, and where it left
+ * no such weights.
+ */
+export async function registerBest(parts: Parts, run: RunRow): Promise<ModelRow> {
+  const { database } = parts;
+  const { runId, workspaceId, round, state, checkpoint } = run;
+  const refused = (why: string) => new Failure("state_conflict", `the run ${why}`);
+  if (!hasEnded(state)) throw refused(`is ${state}: stop it first`);
+  const best = run.artifacts.find(({ name }) => name === BEST_WEIGHTS);
+  if (!best) throw refused("has no best weights: no epoch was measured, or they were deleted");
+  const registered = async () => {
+    const models = await listModels(database, [workspaceId], { runId });
+    return models.find(({ storageKey }) => storageKey === best.key);
+  };
+  const known = await registered();
+  if (known) return known;
+  const { key, model } = best;
+  // A checkpoint is deleted once there is a later one.
+  if (model?.weights.key !== key || key === checkpoint?.key) {
+    throw refused("has best weights that its node did not describe");
+  }
+  const lack = await weightsLack(parts, run, model.weights);
+  if (lack) throw refused(`has no best weights to register: ${lack}`);
+  await batch(database, [
+    lockRegistry(workspaceId),
+    sql`
+    WITH held AS (
+      SELECT * FROM training_run WHERE id = ${runId}::uuid AND round = ${round}::int
+         AND state = ${state} AND artifacts @> ${jsonb([{ key }])}
+         AND NOT EXISTS (SELECT FROM model WHERE storage_key = ${key}) FOR UPDATE
+    ), registered AS (${insertModel(model, { round: sql`NULL::int` })})
+    UPDATE training_run r SET best_epoch = ${model.epoch}::int,
+      best_metrics = ${jsonb(model.metrics)} FROM held WHERE r.id = held.id`,
+  ]);
+  const made = await registered();
+  if (!made) throw refused("was resumed or deleted meanwhile");
+  return made;
 }
 
 /** Deletes a run and what it left, ending its process; models that it registered stay. */

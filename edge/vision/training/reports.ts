@@ -160,12 +160,16 @@ const bestOf = (runId: string): SQL => sql`
    WHERE r.id = ${runId}::uuid AND r.state IN ('queued', 'running')
      AND (r.best_epoch, r.best_metrics) IS DISTINCT FROM (best.epoch, best.metrics)`;
 
-/** The first of the epochs with the highest score, as a row: `epochScore` in SQL. */
+/**
+ * The first of the epochs with the highest score, as a row: `epochScore` in SQL. While every score
+ * is 0 it is the newest, as on the node: who learned longer is ahead.
+ */
 export const bestEpoch = (runId: string): SQL => sql`(
-  SELECT epoch, record->'metrics' AS metrics FROM training_epoch
-   WHERE run_id = ${runId}::uuid AND record->'metrics' ? 'mAP50-95'
-   ORDER BY (record->'metrics'->>'mAP50-95')::float8 + coalesce(record->'metrics'->>'mask/mAP50-95',
-     record->'metrics'->>'mAP50-95')::float8 DESC, epoch LIMIT 1)`;
+  SELECT epoch, metrics FROM training_epoch, LATERAL (SELECT record->'metrics' AS metrics) m,
+    LATERAL (SELECT (metrics->>'mAP50-95')::float8
+      + coalesce(metrics->>'mask/mAP50-95', metrics->>'mAP50-95')::float8 AS score) s
+   WHERE run_id = ${runId}::uuid AND score IS NOT NULL
+   ORDER BY score DESC, CASE WHEN score = 0 THEN -epoch ELSE epoch END LIMIT 1)`;
 
 /**
  * Has a later attempt go on from the newest checkpoint, and only then lets the one before it go: at

@@ -3,8 +3,7 @@
 
 import type { R2Bucket } from "@cloudflare/workers-types";
 import { sql } from "drizzle-orm";
-import type { Checkpoint } from "../../../shared/tasks.ts";
-import type { ArtifactObject } from "../../../shared/training.ts";
+import type { Checkpoint, RunArtifact } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
 import { folderOf, manifestKey, type RunRow } from "./runs.ts";
 
@@ -94,8 +93,8 @@ export async function takenCheckpoint(
 export async function takenArtifacts(
   { bucket }: Pick<Parts, "bucket">,
   run: Run,
-  artifacts: readonly ArtifactObject[],
-): Promise<ArtifactObject[]> {
+  artifacts: readonly RunArtifact[],
+): Promise<RunArtifact[]> {
   if (artifacts.length === 0) return [];
   const sizes = new Map<string, number>();
   for await (const page of pagesOf(bucket, folderOf(run))) {

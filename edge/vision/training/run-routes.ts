@@ -7,6 +7,7 @@ import { Ticket } from "../../../shared/progress.ts";
 import {
   ArtifactObject,
   EPOCHS_MAX,
+  Model,
   RUN_STATES,
   RunEpoch,
   TrainingRun,
@@ -27,8 +28,9 @@ import {
 } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { issueTicket } from "../progress/tickets.ts";
+import { modelRecord } from "../registry/models.ts";
 import { presignGet } from "../tasks/objects.ts";
-import { deleteRun, editRun, failRun, resumeRun, stopRun } from "./life.ts";
+import { deleteRun, editRun, failRun, registerBest, resumeRun, stopRun } from "./life.ts";
 import { findRun, listEpochs, listRuns, type RunRow, runRecord, topicOf } from "./runs.ts";
 
 const tags = ["Training"];
@@ -131,7 +133,8 @@ function addProgress(app: App<Parts>) {
     description:
       "Events are those of the run's current round; a resumed run has a new topic. `log` is a line " +
       "of the trainer, `epoch` an epoch with losses and metrics, `per_class` its metrics under " +
-      "`per_class/{class}/{metric}`, `batch` how far the epoch under way is.",
+      "`per_class/{class}/{metric}`, `batch` how far the epoch under way is, `end` the run with the " +
+      "final metrics of every class in `best_metrics`.",
     security: bearer,
     request: { params: runId },
     responses: { 200: json("a ticket of a minute", Ticket), ...readErrors },
@@ -164,7 +167,7 @@ function addArtifacts(app: App<Parts>) {
   app.openapi(list, async (context) => {
     const run = await runFor(context, context.req.valid("param").run_id, "viewer");
     const base = `${originOf(context)}${API}/train/${run.runId}/artifacts`;
-    const artifacts = run.artifacts.map(({ key: _, ...one }) => ({
+    const artifacts = run.artifacts.map(({ key: _, model: __, ...one }) => ({
       ...one,
       url: `${base}/${encodeURIComponent(one.name)}`,
     }));
@@ -259,8 +262,10 @@ function addLife(app: App<Parts>) {
     tags,
     summary: "Stop a run gracefully",
     description:
-      "For engineers. The trainer flushes its latest checkpoint and registers what it has, then the " +
-      "run is `stopped`. A run that no node has is stopped at once.",
+      "For engineers. The trainer flushes its latest checkpoint and registers it: the model is the " +
+      "run's weights as they are when it stops, validated once more, and the run is `stopped`. " +
+      "Weights of an epoch that was better stay as the artifact `best.safetensors`, and are " +
+      "registered by `POST /train/{run_id}/register`. A run that no node has is stopped at once.",
     security: bearer,
     request: { params: runId },
     responses: { 202: json("the run stops", TrainingRun), ...writeErrors, ...conflict },
@@ -270,6 +275,37 @@ function addLife(app: App<Parts>) {
     const run = await runFor(context, context.req.valid("param").run_id, "engineer");
     await stopRun(parts, run);
     return context.json(await again(parts, run), 202);
+  });
+
+  const register = createRoute({
+    method: "post",
+    path: `${API}/train/{run_id}/register`,
+    operationId: "registerCheckpoint",
+    tags,
+    summary: "Register the best weights of a stopped run",
+    description:
+      "Beyond the contract; for engineers. A stop registers the latest weights; this registers " +
+      "those of the best epoch as the next version of the run's name. `model_id`, `best_epoch` and " +
+      "`best_metrics` of the run are then the new model's. Where they are a model already, such as " +
+      "of a completed run, the answer is that model.",
+    security: bearer,
+    request: {
+      params: runId,
+      ...jsonBody(
+        z.object({
+          checkpoint: z.literal("best").meta({
+            description: "which weights of the run: those of its best epoch",
+            example: "best",
+          }),
+        }),
+      ),
+    },
+    responses: { 201: json("the model", Model), ...bodyErrors, ...conflict },
+  });
+  app.openapi(register, async (context) => {
+    const run = await runFor(context, context.req.valid("param").run_id, "engineer");
+    const model = await registerBest(context.var.service, run);
+    return context.json(modelRecord(model, originOf(context)), 201);
   });
 
   const resume = createRoute({

@@ -5,9 +5,8 @@
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { TaskIntervention } from "../../../shared/task-intervention.ts";
-import type { Checkpoint, TaskPayload } from "../../../shared/tasks.ts";
+import type { Checkpoint, RunArtifact, TaskPayload } from "../../../shared/tasks.ts";
 import {
-  type ArtifactObject,
   type MetricMap,
   type ResolvedSettings,
   type RunEpoch,
@@ -63,7 +62,7 @@ export interface RunRow extends Record<string, unknown> {
   live: Live;
   bestMetrics: MetricMap | null;
   bestEpoch: number | null;
-  artifacts: ArtifactObject[];
+  artifacts: RunArtifact[];
   stopRequested: boolean;
   createdBy: string | null;
   createdAt: string;
@@ -99,7 +98,7 @@ const RUN = sql`r.id::text AS "runId", r.workspace_id::text AS "workspaceId",
   r.created_by::text AS "createdBy", ${wireTime(sql`r.created_at`)} AS "createdAt",
   ${wireTime(sql`r.started_at`)} AS "startedAt", ${wireTime(sql`r.ended_at`)} AS "endedAt",
   ${offering("train", sql`r.workspace_id`, HAS_START)} AS nodes, (SELECT record FROM training_epoch WHERE run_id = r.id ORDER BY epoch DESC LIMIT 1) AS last,
-  (SELECT id::text FROM model WHERE run_id = r.id ORDER BY round DESC LIMIT 1) AS "modelId",
+  (SELECT id::text FROM model WHERE run_id = r.id ORDER BY created_at DESC LIMIT 1) AS "modelId",
   ${newestIntervention(sql`t.idempotency_key = ${taskKey(sql`r.id`, sql`r.round`)}`)} AS intervention`;
 
 /** Where a run's live progress is: each round has a topic of its own, with an end of its own. */
@@ -124,8 +123,9 @@ const missingNode = ({ settings: { pretrained, variant }, checkpoint }: RunRow):
 
 /** A run as it goes over the wire. */
 export const runRecord = (row: RunRow): TrainingRun => {
-  const { mAP50, "mAP50-95": mAP } = row.last?.metrics ?? {};
+  const { mAP50 = null, "mAP50-95": mAP = null } = row.last?.metrics ?? {};
   const isLive = row.state === "queued" || row.state === "running";
+  const etaSeconds = (isLive ? row.live.eta_seconds : null) ?? null;
   return {
     run_id: row.runId,
     project_id: row.projectId,
@@ -146,8 +146,9 @@ export const runRecord = (row: RunRow): TrainingRun => {
     epoch: row.last?.epoch ?? 0,
     epochs: row.settings.epochs,
     loss: (isLive ? row.live.losses : null) ?? row.last?.losses ?? null,
-    mAP: mAP50 === undefined || mAP === undefined ? null : { mAP50, "mAP50-95": mAP },
-    eta_seconds: (isLive ? row.live.eta_seconds : null) ?? null,
+    mAP: mAP50 === null || mAP === null ? null : { mAP50, "mAP50-95": mAP },
+    eta_seconds: etaSeconds,
+    ETA: etaSeconds,
     waiting_for: isLive && row.nodes === 0 ? missingNode(row) : null,
     best_metrics: row.bestMetrics,
     best_epoch: row.bestEpoch,

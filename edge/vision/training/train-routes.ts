@@ -2,6 +2,7 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { DatasetReport } from "../../../shared/dataset-report.ts";
+import { Failure } from "../../../shared/errors.ts";
 import { InstalledWeights } from "../../../shared/node-protocol.ts";
 import { iso } from "../../../shared/time.ts";
 import { TrainSettings, WeightsFile } from "../../../shared/training.ts";
@@ -11,11 +12,10 @@ import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { jobFor, jobId } from "../labeling/job-access.ts";
-import { isLive, stillRuns } from "../labeling/jobs.ts";
 import { listModels } from "../registry/models.ts";
 import { listWeights } from "../registry/weights.ts";
 import { knownWeights } from "../tasks/nodes.ts";
-import { reportOf } from "./dataset.ts";
+import { reportOf, unfinishedReason } from "./dataset.ts";
 import { startRun } from "./runs.ts";
 import { TrainOptions, trainOptions, VariantRecord, variantRecords } from "./variants.ts";
 
@@ -128,8 +128,9 @@ function addStart(app: App<Parts>) {
     summary: "Train a detector on a finished labeling job",
     description:
       "For engineers. The dataset is written down as it is now: later edits of the job change " +
-      "nothing of the run. A stopped or failed job counts as finished with what it labeled. On " +
-      "success a model is registered. A run needs room for its weights in the workspace's storage, " +
+      "nothing of the run. Only a finished job is trained on, as with add-class: one that was stopped " +
+      "or failed is 409 until it is resumed to its end, or duplicated. `task: segmentation` of a " +
+      "job without a mask to learn from is 422. On success a model is registered. A run needs room for its weights in the workspace's storage, " +
       "and is never refused at its end. First weights may be a model of the registry, a file of " +
       "your own, or a set by name that an operator installed on nodes. With an Idempotency-Key a repeated request starts one run.",
     security: bearer,
@@ -150,7 +151,8 @@ function addStart(app: App<Parts>) {
     const key = context.req.valid("header")["idempotency-key"];
     const once = { workspaceId: job.workspaceId, route: "train", key, body };
     const answer = await answerOnce(parts, once, async () => {
-      if (isLive(job)) throw stillRuns(job);
+      const unfinished = unfinishedReason(job);
+      if (unfinished) throw new Failure("state_conflict", unfinished);
       const runName = wanted ?? `${settings.variant} ${iso(parts.clock()).slice(0, 10)}`;
       const runId = await startRun(parts, job, { name: runName, notes, settings, createdBy });
       return { status: 202, body: { run_id: runId } };

@@ -68,7 +68,7 @@ describe.skipIf(!native)("a run that was stopped", () => {
     expect(Math.min(...numbers(second).slice(-1))).toBeGreaterThan(Math.max(...numbers(first)));
   });
 
-  it("registers the best of before where nothing later is better", async () => {
+  it("registers the same weights again where it is stopped before another step", async () => {
     const { payload } = await drawnDataset(service, settings, few);
     const outcome = await machine(service).attempt(payload, ({ detail, cancel }) => {
       if (detail.epoch === 2) cancel();

@@ -4,7 +4,13 @@
 import { describe, expect, it } from "vitest";
 import type { RunState } from "../../../gpu-node/training/checkpoints.ts";
 import { asTrainFailure, engineCode } from "../../../gpu-node/training/engine-failure.ts";
-import { lostInARow, metricsOf, ranOut, trendAfter } from "../../../gpu-node/training/loop.ts";
+import {
+  lostInARow,
+  metricsOf,
+  ranOut,
+  trendAfter,
+  unmeasured,
+} from "../../../gpu-node/training/loop.ts";
 import {
   augmentationOf,
   automaticBatch,
@@ -324,7 +330,7 @@ describe("a run's end", () => {
 });
 
 describe("metrics", () => {
-  it("stand under the contract's keys; classes without an object have none", () => {
+  it("stand under the contract's keys; those of a class without an object are null", () => {
     const own = { precision: 0.5, recall: 0.25, mAP50: 0.75, mAP50_95: 0.123456, truths: 4 };
     const whole = { precision: 0.1, recall: Number.NaN, mAP50: 0.3, mAP50_95: 0.4 };
     // The curves that an evaluation also holds become no metrics.
@@ -338,7 +344,26 @@ describe("metrics", () => {
       "per_class/a%2Fb/recall": 0.25,
       "per_class/a%2Fb/mAP50": 0.75,
       "per_class/a%2Fb/mAP50-95": 0.12346,
+      "per_class/c/precision": null,
+      "per_class/c/recall": null,
+      "per_class/c/mAP50": null,
+      "per_class/c/mAP50-95": null,
     });
+    const masked: Evaluation = { ...evaluation, maskMAP50: 0.2, maskMAP50_95: 0.1 };
+    expect(metricsOf(masked, ["a/b", "c"])).toMatchObject({
+      "mask/mAP50": 0.2,
+      "per_class/a%2Fb/mask/mAP50": null,
+      "per_class/c/mask/mAP50-95": null,
+    });
+  });
+
+  it("of weights that no validation was finished for are all null", () => {
+    const all = { precision: 0.1, recall: 0.2, mAP50: 0.3, mAP50_95: 0.4 };
+    // Curves are no metrics here either.
+    const evaluation = { ...all, perClass: [null] } as unknown as Evaluation;
+    const none = unmeasured(["c"]);
+    expect(Object.keys(none).sort()).toEqual(Object.keys(metricsOf(evaluation, ["c"])).sort());
+    expect(new Set(Object.values(none))).toEqual(new Set([null]));
   });
 });
 

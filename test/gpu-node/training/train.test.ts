@@ -278,18 +278,61 @@ describe.skipIf(!native)("a stop", () => {
     expect(earlier).toEqual({ outcome: "cancelled", result: null });
   });
 
-  it("keeps the best epoch so far", async () => {
+  it("within an epoch registers the weights of that step, and keeps the best epoch's", async () => {
     const here = machine(service);
-    const { payload } = await drawnDataset(service, { epochs: 50 }, few);
+    // Steps of an epoch are told once a second: this many take longer.
+    const settings = { epochs: 50, batch_size: 1 };
+    const { payload } = await drawnDataset(service, settings, { train: 100, val: 3 });
+    const outcome = await here.attempt(payload, ({ detail, cancel }) => {
+      if (detail.epoch > 0 && detail.batch > 0) cancel();
+    });
+    const result = resultOf(outcome);
+    const done = result.history.length;
+    expect([result.stopped, done > 0]).toEqual([true, true]);
+    expect(result.checkpoint).toMatchObject({ epoch: done, batch: expect.any(Number) });
+    const model = result.model as NonNullable<typeof result.model>;
+    const [last, best] = ["last.safetensors", "best.safetensors"].map((name) =>
+      result.artifacts.find((artifact) => artifact.name === name),
+    );
+    // What is registered is where the checkpoint is, whatever was better before.
+    expect(model.epoch).toBe(done + 1);
+    expect(last).toMatchObject({ key: model.weights.key, model });
+    expect(best?.model?.weights.sha256).not.toBe(model.weights.sha256);
+    const bestEpoch = best?.model?.epoch ?? 0;
+    expect(best?.model?.metrics).toEqual(result.history[bestEpoch - 1]?.metrics);
+    for (const [artifact, epoch] of [
+      [last, done + 1],
+      [best, bestEpoch],
+    ] as const) {
+      const { metadata } = readTensors(object(artifact?.key ?? ""));
+      expect(metadata.epoch).toBe(String(epoch));
+    }
+    expect(Object.keys(model.metrics)).toEqual(Object.keys(result.history[0]?.metrics ?? {}));
+    expect(model.metrics["per_class/disc/mAP50"]).toEqual(expect.any(Number));
+    expect(model.confidence_bins).toHaveLength(20);
+    const log = result.artifacts.find(({ name }) => name === "train.log");
+    const said = object(log?.key ?? "").toString();
+    expect(said).toContain(`Model: epoch ${done + 1}, mAP50 `);
+    expect(said).toContain(`Best epoch before: epoch ${bestEpoch}, mAP50 `);
+    const names = result.artifacts.map(({ name }) => name);
+    expect(names).toEqual(expect.arrayContaining(["results.png", "confusion_matrix.png"]));
+    expect(existsSync(join(here.dir, "training/runs", payload.run_id))).toBe(false);
+  });
+
+  it("at the end of its best epoch hands in one file of weights", async () => {
+    const here = machine(service);
+    // Nothing is learned and nothing found: the newest epoch is the best one.
+    const settings = { epochs: 50, learning_rate: 1e-12 };
+    const { payload } = await drawnDataset(service, settings, few);
     const outcome = await here.attempt(payload, ({ detail, cancel }) => {
       if (detail.epoch === 2) cancel();
     });
     const result = resultOf(outcome);
-    expect(result.stopped).toBe(true);
-    expect(result.history.map(({ epoch }) => epoch)).toEqual([1, 2]);
-    expect(result.model?.metrics).toEqual(result.history[(result.model?.epoch ?? 0) - 1]?.metrics);
-    const names = result.artifacts.map(({ name }) => name);
-    expect(names).toEqual(expect.arrayContaining(["results.png", "best.safetensors"]));
+    expect(result).toMatchObject({ stopped: true, model: { epoch: 2 } });
+    expect(result.model?.metrics).toEqual(result.history[1]?.metrics);
+    const weights = result.artifacts.filter(({ model }) => model);
+    expect(weights.map(({ name }) => name)).toEqual(["best.safetensors"]);
+    expect(here.lines().join("\n")).toMatch(/Model: epoch 2, mAP50 0\.000/);
     expect(existsSync(join(here.dir, "training/runs", payload.run_id))).toBe(false);
   });
 });

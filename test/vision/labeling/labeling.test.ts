@@ -175,10 +175,40 @@ describe("POST /label", () => {
     expect(await admin.refused("POST", "/label", label(more))).toEqual([status, code]);
   });
 
-  it("waits for a video to be probed, and never takes a broken one", async () => {
+  it("waits right after the upload for the probe, as previews, masks and examples do", async () => {
+    const fresh = (await uploadVideo(admin, projectId, "fresh.mp4")).video_id;
+    const probe = (await node.claim(["probe"])) as ClaimedTask;
+    const frame = frameId(fresh, 0);
+    const bbox = [10, 10, 60, 60];
+    const videos = { project_id: projectId, video_ids: [fresh] };
+    const exemplars = [{ frame_id: frame, bbox }];
+    const asked = [
+      admin.send("POST", "/label", label(videos)),
+      admin.send("POST", "/label/exemplar", { ...videos, class: "cell", exemplars }),
+      admin.send("POST", "/label/preview", { frame_ids: [frame], prompts: ["person"] }),
+      admin.send("POST", "/label/segment-points", { frame_id: frame, points: [], bbox }),
+    ];
+    const statuses = Promise.all(asked.map(async (answer) => (await answer).status));
+    // Requests of another route are answered meanwhile.
+    for (let count = 0; count < 5; count++) await admin.ok("GET", "/projects");
+    const result = await probeAs({ frames: 3 })(probe, node);
+    await node.finish(probe, { outcome: "finished", result });
+    node.script.preview = () => ({ outcome: "failed", code: "x", detail: "x", retryable: false });
+    node.script.segment = node.script.preview;
+    const rest = node.start();
+    // Those that a node does for whoever waits got as far as the node.
+    expect(await statuses).toEqual([202, 202, 502, 502]);
+    await rest();
+  });
+
+  it("waits some seconds for a probe and no longer, and never takes a broken one", async () => {
     const unprobed = (await uploadVideo(admin, projectId, "late.mp4")).video_id;
     const asked = label({ video_ids: [unprobed] });
-    expect(await admin.refused("POST", "/label", asked)).toEqual([409, "state_conflict"]);
+    const early = await admin.send("POST", "/label", asked);
+    expect([early.status, await early.json()]).toMatchObject([
+      409,
+      { code: "state_conflict", detail: expect.stringContaining("is probing: its frames are") },
+    ]);
     const probe = await node.claim(["probe"]);
     await node.finish(probe as ClaimedTask, {
       outcome: "finished",

@@ -118,6 +118,13 @@ describe("stop", () => {
     const result = await w.result(task, [epoch(1)]);
     await w.finish(task, { outcome: "finished", result });
     expect((await w.run(runId)).status).toBe("completed");
+    // Also where the stop reaches the node while it hands in what it finished.
+    const other = await w.train();
+    const late = await w.claimed();
+    await stop(other);
+    const whole = await w.result(late, [epoch(1)]);
+    await w.finish(late, { outcome: "cancelled", result: whole });
+    expect((await w.run(other)).status).toBe("completed");
   });
 
   it("ends a run whose node is gone, with its last checkpoint", async () => {

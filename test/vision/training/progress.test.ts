@@ -8,6 +8,8 @@ import { epochScore, type RunEpoch } from "../../../shared/training.ts";
 import {
   createTrainingWorld,
   epoch,
+  labelsOf,
+  mask,
   RESOLVED,
   type TrainingWorld,
   type TrainTask,
@@ -46,6 +48,7 @@ describe("progress", () => {
       epochs: 10,
       loss: losses,
       eta_seconds: 60,
+      ETA: 60,
       resolved: RESOLVED,
       mAP: { mAP50: 0.2, "mAP50-95": 0.1 },
       best_epoch: 1,
@@ -64,8 +67,20 @@ describe("progress", () => {
     await end(runId, task);
   });
 
+  it("has the newest epoch as its best while nothing is found, as the node has", async () => {
+    const runId = await w.train({ epochs: 10 });
+    const task = await w.claimed();
+    await told(task, { epoch: 2, recent: [epoch(1, 0), epoch(2, 0)] });
+    expect((await w.run(runId)).best_epoch).toBe(2);
+    await told(task, { epoch: 4, recent: [epoch(3, 0.1), epoch(4, 0.1)] });
+    expect((await w.run(runId)).best_epoch).toBe(3);
+    await end(runId, task);
+  });
+
   it("of masks has the mask's losses, and as its best epoch that of the best mean of both", async () => {
-    const runId = await w.train({ epochs: 10, task: "segmentation" });
+    const labels = { ...labelsOf("left", 5, mask()), ...labelsOf("right", 5, mask()) };
+    const jobId = await w.labeled(labels);
+    const runId = await w.train({ epochs: 10, task: "segmentation", job_id: jobId });
     const task = await w.claimed();
     const masked = (number: number, boxes: number, masks: number): RunEpoch => {
       const one = epoch(number, boxes);
@@ -107,10 +122,39 @@ describe("progress", () => {
       { "per_class/cell/recall": 0.2 },
     ]);
     expect(of("state").map(({ status }) => status)).toEqual(["running", "completed"]);
-    expect(heard.events.at(-1)).toMatchObject({ type: "end", data: { status: "completed" } });
+    const { best_metrics } = await w.run(runId);
+    expect(best_metrics).toEqual(epoch(2).metrics);
+    expect(heard.events.at(-1)).toMatchObject({
+      type: "end",
+      data: { status: "completed", best_epoch: 2, best_metrics },
+    });
     expect(heard.events.map(({ seq }) => seq).toSorted((a, b) => a - b)).toEqual(
       heard.events.map(({ seq }) => seq),
     );
+  });
+
+  it("ends with each class where they are too many for one event, too", async () => {
+    const runId = await w.train({ epochs: 1 });
+    const task = await w.claimed();
+    const heard = await w.listen(runId);
+    const classes = Array.from({ length: 2_000 }, (_, at) => [
+      `per_class/class with a long name ${at}/mAP50`,
+      at === 7 ? null : 0.5,
+    ]);
+    const one = epoch(1);
+    const metrics = { ...one.metrics, ...Object.fromEntries(classes) };
+    const done = await w.result(task, [{ ...one, metrics }]);
+    await w.finish(task, { outcome: "finished", result: done });
+    expect(await heard.closed).toBe(1000);
+    expect((await w.run(runId)).best_metrics).toEqual(metrics);
+    const afterState = heard.events.findLastIndex(({ type }) => type === "state") + 1;
+    const last = heard.events.slice(afterState);
+    expect(last.map(({ type }) => type)).toEqual(["per_class", "per_class", "per_class", "end"]);
+    const byClass = last.slice(0, -1).map(({ data }) => data);
+    expect({
+      ...(last.at(-1)?.data.best_metrics as object),
+      ...Object.assign({}, ...byClass),
+    }).toEqual(metrics);
   });
 
   it("tells the lines of an attempt that began anew, also where they count from 1", async () => {

@@ -13,6 +13,7 @@ import {
   createTrainingWorld,
   epoch,
   labelsOf,
+  mask,
   RESOLVED,
   sha256OfZeros,
   type TrainingWorld,
@@ -195,8 +196,38 @@ describe("POST /train", () => {
     await endRun(one.run_id);
   });
 
-  it("takes a run of segmentation as one of detection", async () => {
+  it("takes only a finished labeling job, as add-class does; a copy of another one is finished", async () => {
+    const jobId = await w.labeled({ ...labelsOf("left", 2), ...labelsOf("right", 2) });
+    for (const state of ["failed", "stopped", "running", "queued"]) {
+      await w.world.visionDatabase.execute(
+        sql`UPDATE job SET state = ${state} WHERE id = ${jobId}::uuid`,
+      );
+      const refused = await refusal(await w.admin.send("POST", "/train", { job_id: jobId }));
+      const said = expect.stringContaining(`the job is ${state}; only a finished one`);
+      expect(refused).toEqual([409, "state_conflict", said]);
+      const path = `/train/dataset-stats/${jobId}`;
+      const { not_trainable } = await w.admin.ok<DatasetReport>("GET", path);
+      expect(not_trainable).toEqual(refused[2]);
+    }
+    await w.world.visionDatabase.execute(
+      sql`UPDATE job SET state = 'stopped' WHERE id = ${jobId}::uuid`,
+    );
+    const copy = await w.admin.ok<{ job_id: string }>("POST", `/jobs/${jobId}/duplicate`);
+    await endRun(await w.train({ job_id: copy.job_id }));
+  });
+
+  it("refuses to learn masks at once where no frame to train on has one", async () => {
     const body = { job_id: w.jobId, task: "segmentation" };
+    const [status, code, detail] = await refusal(await w.admin.send("POST", "/train", body));
+    expect([status, code]).toEqual([422, "invalid_request"]);
+    expect(detail).toMatch(/^task: no frame to train on has a mask/);
+    expect(await w.admin.ok("GET", `/train?job_id=${w.jobId}&status=failed`)).toEqual([]);
+    expect(await w.node.claim(["train"])).toBeNull();
+  });
+
+  it("takes a run of segmentation as one of detection", async () => {
+    const masked = { ...labelsOf("left", 5, mask()), ...labelsOf("right", 5, mask()) };
+    const body = { job_id: await w.labeled(masked), task: "segmentation" };
     const { run_id: id } = await w.admin.ok<{ run_id: string }>("POST", "/train", body);
     expect((await w.run(id)).settings).toMatchObject({ task: "segmentation" });
     await endRun(id);
