@@ -233,7 +233,7 @@ export const MEANINGS: Readonly<Record<string, string>> = {
   queue_depth: "tasks that wait",
   queue_name: "name of the queue, as `GET /admin/queue` lists it",
   queued: "tasks that wait",
-  refresh_token: "for `POST /auth/refresh`, once",
+  refresh_token: "for `POST /auth/refresh`; valid for 30 days",
   rejected: "judged wrong",
   repeated: "whether it had been reported before",
   resolution: "pixels of a frame's longest side for the segmenter; null is the segmenter's own",
