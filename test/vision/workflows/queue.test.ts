@@ -323,6 +323,22 @@ describe("a run on a clip", () => {
     expect(canceled).toMatchObject({ status: "canceled", frames: null });
   });
 
+  it("is on every frame up to 3,000, and refused by name where its clip has more", async () => {
+    const payloads: unknown[] = [];
+    const refusing: NonNullable<Script["workflow_video"]> = (task) => {
+      payloads.push(task.payload);
+      const failed = { outcome: "failed" as const, code: "too_many_frames", retryable: false };
+      return { ...failed, detail: "the clip has 3,010 frames" };
+    };
+    const body = form({ content: mp4() }, ["definition", JSON.stringify(telling())]);
+    const path = `/workflows/run/video?workspace_id=${w.workspaceId}`;
+    const answer = await working({ workflow_video: refusing }, () =>
+      w.engineer.refused("POST", path, body),
+    );
+    expect(answer).toEqual([413, "too_many_frames"]);
+    expect(payloads).toMatchObject([{ fps: null, frames_max: 3_000, uncut: true }]);
+  });
+
   it("is not believed where a node answers what the plan cannot give", async () => {
     const node = await scriptedNode(w.world, w.admin);
     const before = (await videos()).length;
