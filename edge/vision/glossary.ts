@@ -268,7 +268,7 @@ export const MEANINGS: Readonly<Record<string, string>> = {
   started_at: "when work on it began; null before",
   status: "where it stands",
   stop_requested: "whether it was asked to stop",
-  storage_key: "name of the object in the store, under the workspace's own prefix",
+  storage_key: "key of the object in the store, as `GET /link-videos` lists it",
   stuck_job_count: "jobs that have not gone on for a while",
   subject: "what the task is for, such as `job:<id>`",
   summary: "what it came to, by name",

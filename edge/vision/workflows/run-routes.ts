@@ -5,11 +5,12 @@ import { createRoute, z } from "@hono/zod-openapi";
 import type { Context, MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { type App, errorResponses, isForm, json, jsonBody } from "../../http/app.ts";
-import { callerOf, guard, workspaceFor } from "../auth/scope.ts";
-import { API, bearer, toItsEnd } from "../base/api.ts";
+import { type Caller, callerOf, guard, workspaceFor } from "../auth/scope.ts";
+import { API, bearer, conflict, toItsEnd } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { openShare } from "../serving/held-bytes.ts";
 import { fileBody, fileErrors } from "../serving/image-requests.ts";
+import { type Choice, chooseModel } from "../serving/model-choice.ts";
 import { WorkflowSlug } from "./bodies.ts";
 import { DEFAULT_DEFINITION } from "./default-definition.ts";
 import {
@@ -134,7 +135,7 @@ function addImage(app: App<Parts>) {
       }),
       body: fileBody,
     },
-    responses: { 200: json("what it came to", RunAnswer), ...runErrors },
+    responses: { 200: json("what it came to", RunAnswer), ...runErrors, ...conflict },
   });
   app.openapi(route, async (context) => {
     const parts = context.var.service;
@@ -143,7 +144,7 @@ function addImage(app: App<Parts>) {
     const { workspaceId, version, definition } =
       slug === undefined
         ? {
-            workspaceId: workspaceFor(caller, workspace_id, "annotator"),
+            workspaceId: await workspaceOfActive(parts, caller, { workspace_id }),
             version: null,
             definition: DEFAULT_DEFINITION,
           }
@@ -165,6 +166,11 @@ function addImage(app: App<Parts>) {
     };
     return context.json(await toItsEnd(context, work()), 200);
   });
+}
+
+/** The workspace whose active model looks at an image; fails as `POST /predict/image` does. */
+async function workspaceOfActive(parts: Parts, caller: Caller, choice: Choice): Promise<string> {
+  return (await chooseModel(parts, caller, choice, "annotator")).workspaceId;
 }
 
 /** The `file` of a form that has no other. */

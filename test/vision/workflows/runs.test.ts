@@ -372,8 +372,8 @@ describe("a run that needs a node", () => {
     const stranger = await w.stranger();
     const other = form({ content: png(64, 48) });
     expect(await refused(path, other, stranger)).toMatchObject({
-      code: "invalid_workflow",
-      problems: [{ step: "detect", port: "model" }],
+      status: 409,
+      code: "state_conflict",
     });
   });
 
