@@ -62,7 +62,8 @@ export interface BeatSender {
 
 /**
  * Takes a heartbeat; one that comes after a later one of its boot changes nothing. Null: the token
- * opens nothing, or an engineer's device was revoked or deleted meanwhile. Fails with `not_found` where it is another device's, and nothing is written.
+ * opens nothing, or an engineer's device was revoked or deleted meanwhile. Fails with `not_found`
+ * where it is another device's, and nothing is written.
  */
 export async function takeHeartbeat(
   parts: Parts,

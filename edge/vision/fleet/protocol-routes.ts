@@ -1,6 +1,6 @@
-// What devices send to the service: they enrol, send heartbeats and logs, take a new token. A device
-// is known by its token, and reaches what is its own. An engineer of its workspace may send its
-// heartbeats and logs for it, with an access token.
+// What devices send to the service: they enrol, send heartbeats and logs, take a new token. A
+// device is known by its token, and reaches what is its own. An engineer of its workspace may send
+// its heartbeats and logs for it, with an access token.
 
 import { createRoute } from "@hono/zod-openapi";
 import type { Context, MiddlewareHandler } from "hono";

@@ -1,5 +1,5 @@
-// Which frames of a clip are looked at, as a query asks for them and as a task's payload names them.
-// Every frame is, up to a maximum; only the query itself cuts a longer clip.
+// Which frames of a clip are looked at, as a query asks for them and as a task's payload names
+// them. Every frame is, up to a maximum; only the query itself cuts a longer clip.
 
 import { decimal, whole } from "../../../shared/scalars.ts";
 import { errorResponses } from "../../http/app.ts";

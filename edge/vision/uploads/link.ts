@@ -126,7 +126,7 @@ async function* objectsUnder(
   }
 }
 
-/** Makes the video of an object; `storage_key_refused` for a key that the workspace may not link. */
+/** Makes an object's video; `storage_key_refused` for a key that the workspace may not link. */
 export async function linkVideo(
   parts: Parts,
   caller: Caller,

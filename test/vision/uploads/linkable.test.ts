@@ -6,6 +6,7 @@ import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
+import { z } from "zod";
 import { parseConfig } from "../../../edge/vision/config.ts";
 import { SERVICE_FOLDERS } from "../../../edge/vision/projects/videos.ts";
 import type { Failure } from "../../../shared/errors.ts";
@@ -59,15 +60,23 @@ beforeAll(async () => {
   for (const key of keys) await world.media.put(key, mp4());
 });
 
-interface Page {
-  prefixes: string[];
-  items: { storage_key: string; filename: string; bytes: number; uploaded_at: string }[];
-  next: string | null;
-}
+const Page = z.object({
+  prefixes: z.array(z.string()),
+  items: z.array(
+    z.object({
+      storage_key: z.string(),
+      filename: z.string(),
+      bytes: z.number(),
+      uploaded_at: z.iso.datetime(),
+    }),
+  ),
+  next: z.string().nullable(),
+});
+type Page = z.infer<typeof Page>;
 const list = async (query = "", who = engineer) => {
   const reply = await who.ask("GET", `/link-videos${query}`);
   expect(reply.status).toBe(200);
-  return reply.body as unknown as Page;
+  return Page.parse(reply.body);
 };
 const keysOf = ({ items }: Page) => items.map(({ storage_key }) => storage_key);
 const LINKABLE = [

@@ -350,33 +350,6 @@ describe("a run that needs a node", () => {
     expect(RunAnswer.parse(answer)).toMatchObject({ version: 1, outputs: { count: 3 } });
   });
 
-  it("is one of the active model on an image alone, where no saved workflow is named", async () => {
-    const came: Request[] = [];
-    const predictions = {
-      frame: { width: 64, height: 48 },
-      objects: [{ class: "disc", confidence: 0.9, bbox: [1, 2, 30, 40] }],
-    };
-    await answerBy((asked) => {
-      came.push(asked);
-      return done({ predictions, image });
-    });
-    const path = "/workflows/run/image";
-    const send = (who: Api) => who.ok("POST", path, form({ content: png(64, 48) }));
-    const answer = RunAnswer.parse(await send(annotator));
-    expect(answer).toMatchObject({ version: null, served_by: "node/n" });
-    expect(answer.outputs).toEqual({ predictions, image });
-    expect(came[0]?.head.models).toHaveProperty("active");
-    expect(Buffer.from(came[0]?.file ?? []).equals(png(64, 48))).toBe(true);
-    const sent = form({ content: png(64, 48) });
-    expect((await refused(path, sent, w.viewer)).code).toBe("forbidden");
-    const stranger = await w.stranger();
-    const other = form({ content: png(64, 48) });
-    expect(await refused(path, other, stranger)).toMatchObject({
-      status: 409,
-      code: "state_conflict",
-    });
-  });
-
   it("is refused at the step whose model the workspace has not", async () => {
     const stranger = await w.stranger();
     const foreign = await registerModel(w.world, stranger.workspaceId);
