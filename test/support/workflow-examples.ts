@@ -87,7 +87,10 @@ export function workflowExamples(of: () => ExampleWorld) {
   };
   return {
     newWorkflow,
-    serveWorkflowOnVideo: () => newWorkflow(example("serveWorkflowOnVideo.slug"), "runWorkflow"),
+    serveWorkflowOnVideo: async (): Promise<Preparation> => {
+      await newWorkflow(example("serveWorkflowOnVideo.slug"), "runWorkflow");
+      return {};
+    },
     runWorkflow: async () => ({ secret: of().engineer.token }),
     runWorkflowOnVideo: async () => ({ secret: of().engineer.token }),
     readWorkflowRun: () => newRun("readWorkflowRun"),
