@@ -154,7 +154,7 @@ const LinkableObject = z
     storage_key: z.string(),
     filename: z.string().meta({ description: "the last part of the key" }),
     bytes: z.number().int(),
-    uploaded_at: z.iso.datetime(),
+    uploaded_at: z.iso.datetime().meta({ description: "when it was last written" }),
   })
   .meta({ id: "LinkableObject" });
 
@@ -178,9 +178,11 @@ function addLinkable(app: App<Parts>) {
         }),
         prefix: text().max(KEY_CHARACTERS_MAX).default("").meta({
           description: "only objects whose keys begin with it",
+          example: "footage/north/",
         }),
         cursor: name().max(KEY_CHARACTERS_MAX).optional().meta({
           description: "`next` of the page before",
+          example: "footage/north/crossing.mp4",
         }),
         limit: whole(1, LINKABLE_MAX).default(100),
       }),
