@@ -8,6 +8,8 @@ import { Bbox, Prediction } from "./shapes.ts";
 const count = () => z.number().int().min(0).max(2_147_483_647);
 const share = () => z.number().min(0).max(1);
 
+/** Frames of one comparison, spread over what it looks at, unless it says otherwise. */
+export const COMPARISON_FRAMES_DEFAULT = 300;
 /** Frames of one comparison; the longest video that is predicted on has as many. */
 export const COMPARISON_FRAMES_MAX = 3_000;
 /** Frames of which overlays are drawn. */

@@ -36,6 +36,7 @@ export const ERRORS = {
   row_cap_exceeded: { status: 413, meaning: "an unbounded read holds more rows than the cap" },
   body_too_large: { status: 413, meaning: "the body is larger than this route takes" },
   file_too_large: { status: 413, meaning: "the file is larger than the limit" },
+  too_many_frames: { status: 413, meaning: "the video has more frames than are looked at" },
   quota_exceeded: { status: 413, meaning: "the workspace's storage is full" },
   unsupported_media: { status: 415, meaning: "the file is no video or image of a kind we take" },
   range_not_satisfiable: { status: 416, meaning: "the Range lies outside the answer" },

@@ -27,6 +27,12 @@ export type MaskedPrediction = z.infer<typeof MaskedPrediction>;
 /** How masks are told; absent is `none`. Nodes of older releases do not know it, and tell none. */
 export const MaskWish = z.enum(MASK_FORMS).optional();
 
+/**
+ * Whether a clip of more frames than `frames_max` fails with `too_many_frames`; absent: only its
+ * first frames are looked at. Nodes of older releases do not know it, and look at the first ones.
+ */
+export const Uncut = z.boolean().optional();
+
 /** The payload of a `predict` task. */
 export const PredictAsk = z.object({
   model: ModelSource,
@@ -34,6 +40,7 @@ export const PredictAsk = z.object({
   /** Frames a second to predict on; null is every frame. */
   fps: z.number().positive().nullable(),
   frames_max: z.number().int().positive(),
+  uncut: Uncut,
   confidence: z.number().min(0).max(1),
   mask: MaskWish,
 });

@@ -8,10 +8,9 @@ import { Bbox } from "./shapes.ts";
 import { Model } from "./training.ts";
 
 export const CONFIDENCE_DEFAULT = 0.25;
-export const PREDICT_FRAMES_DEFAULT = 300;
+/** Frames of a clip that a detector looks at; a longer clip is refused unless it is cut. */
 export const PREDICT_FRAMES_MAX = 3_000;
-/** A segmenter looks at a frame for as long as a detector does at a hundred. */
-export const SAM_FRAMES_DEFAULT = 30;
+/** The same of a segmenter, which looks at a frame for as long as a detector does at a hundred. */
 export const SAM_FRAMES_MAX = 600;
 /** The longest that an answer is waited for; proxies on the way give up a little later. */
 export const PREDICT_WAIT_SECONDS_MAX = 90;

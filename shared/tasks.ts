@@ -5,7 +5,7 @@ import { z } from "zod";
 import { ComparedFile, ComparisonOutcome, ComparisonRules } from "./comparison-task.ts";
 import { ConfidenceBins } from "./confidence-bins.ts";
 import { ExportedFile, ExportWish } from "./exports.ts";
-import { MaskedPrediction, PredictAsk } from "./predict-task.ts";
+import { MaskedPrediction, PredictAsk, Uncut } from "./predict-task.ts";
 import { SamRequest, SamResult } from "./sam.ts";
 import { Bbox, Point, Prediction, Rle } from "./shapes.ts";
 import { ModelSource, ObjectSource, ObjectTarget, StoredObject } from "./task-objects.ts";
@@ -161,6 +161,7 @@ const samPayload = SamRequest.extend({
   /** Frames a second to look at; null is every frame. */
   fps: z.number().positive().nullable(),
   frames_max: z.number().int().positive(),
+  uncut: Uncut,
 });
 
 /** A model of the registry, and the file that is wanted of it. */

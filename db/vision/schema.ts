@@ -76,7 +76,7 @@ export const membership = pgTable(
   ],
 );
 
-/** A refresh token, used once; the next of its family replaces it. */
+/** A refresh token; `used_at` is when the next of its family replaced it. */
 export const refreshToken = pgTable(
   "refresh_token",
   {

@@ -387,7 +387,7 @@ function addForms(pages: Pages) {
     return goOn(context, back, `${name} is ${enabled ? "on" : "off"}.`);
   });
   form(pages, "/instruments/retire", async (context, fields) => {
-    const { database, clock } = ingestOf(context);
+    const { database, clock } = context.var.service.ingest;
     const { instrument_id: id, retired: word } = parsed(RetireForm, fields);
     const retired = word === "true";
     await setRetired(database, id, { retired, by: byOf(context), now: clock() });

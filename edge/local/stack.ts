@@ -94,6 +94,7 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
     "AUDIT_DAYS",
     "DEVICE_LOG_DAYS",
     "OUTBOUND_HOSTS",
+    "LINK_PREFIXES",
     "DNS_URL",
     "METRICS_TOKEN",
     "EDGE_IMAGE_SIZE",

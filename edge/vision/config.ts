@@ -18,7 +18,7 @@ import {
   truth,
 } from "../http/config.ts";
 import { publicResolver, resolverAt } from "../http/public-address.ts";
-import type { Parts } from "./base/parts.ts";
+import type { LinkPrefix, Parts } from "./base/parts.ts";
 import { SEALING_KEY_MIN } from "./base/sealing.ts";
 
 /** Characters of a key that signs. */
@@ -54,6 +54,42 @@ const signingKeys = () =>
       `must be keys of ${SIGNING_KEY_MIN} characters or more, with commas between them`,
     )
     .transform((keys) => keys.map((key) => new Secret(key)));
+
+/** Folders of the bucket that hold the service's own objects, and those of all workspaces. */
+const SERVICE_PREFIXES = ["ws/", "imports/"];
+const LINK_FORM = /^((?:[^/=\s\\]+\/)+)=([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
+
+/** Prefixes of the bucket, each with the workspace that may link what lies under it. */
+const linkPrefixes = () =>
+  commaList()
+    .refine(
+      (entries) => entries.every((entry) => LINK_FORM.test(entry)),
+      "must be prefix/=workspace_id, with commas between them",
+    )
+    .transform((entries): LinkPrefix[] =>
+      entries.map((entry) => {
+        const [, prefix = "", workspaceId = ""] = LINK_FORM.exec(entry) ?? [];
+        return { prefix, workspaceId };
+      }),
+    )
+    .refine(
+      (entries) =>
+        !entries.some(({ prefix }) => SERVICE_PREFIXES.some((own) => prefix.startsWith(own))),
+      `must not name prefixes of the service's own: ${SERVICE_PREFIXES.join(", ")}`,
+    )
+    .refine(
+      (entries) => !entries.some(({ prefix }) => /(^|\/)\.{1,2}\//.test(prefix)),
+      "must not have dot segments",
+    )
+    .refine(
+      (entries) =>
+        !entries.some((one) =>
+          entries.some(
+            (other) => other.workspaceId !== one.workspaceId && other.prefix.startsWith(one.prefix),
+          ),
+        ),
+      "must not map one prefix, or a part of it, to two workspaces",
+    );
 
 const Environment = z.object({
   /** Postgres connection string of the vision database. Required, no default. */
@@ -101,6 +137,11 @@ const Environment = z.object({
    * open gets half of it. Default 60.
    */
   IMAGE_SECONDS_MAX: whole(2, 85).default(60),
+  /**
+   * Prefixes of the bucket whose objects a workspace may link as videos, beyond its own
+   * `ws/<workspace_id>/`: `footage/north/=<workspace_id>`, with commas between them. Unset: none.
+   */
+  LINK_PREFIXES: linkPrefixes(),
   /** Days that an entry of the audit log is kept; the database keeps the last 30. Default 730. */
   AUDIT_DAYS: whole(30, 36_500).default(730),
   /**

@@ -195,6 +195,7 @@ function openParts(environment: object, log: Log): Parts {
       accessKeyId: config.S3_ACCESS_KEY_ID,
       secretAccessKey: config.S3_SECRET_ACCESS_KEY,
     },
+    linkPrefixes: config.LINK_PREFIXES,
     tokenSecret: config.TOKEN_SECRET,
     signingSecrets: config.DEVICE_SIGNING_KEY,
     limits: {

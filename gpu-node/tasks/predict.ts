@@ -7,7 +7,6 @@ import {
   type MaskedPrediction,
 } from "../../shared/predict-task.ts";
 import { CLIP_BOUNDS } from "../../shared/sam.ts";
-import { sampleFrames } from "../../shared/sampling.ts";
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { type Footage, openFootage, secondsOf } from "../media/footage.ts";
@@ -16,6 +15,7 @@ import type { ToldForm } from "../segmenters/mask-allowance.ts";
 import type { OutlinedImage, PredictOptions, Predictor } from "../serving/predictor.ts";
 import { IMAGE_MASKS } from "../serving/prototype-masks.ts";
 import type { RunnerContext } from "./runner-context.ts";
+import { wantedFrames } from "./wanted-frames.ts";
 
 /** Objects of one result: more are no answer that anybody reads. */
 const OBJECTS_MAX = 100_000;
@@ -24,14 +24,13 @@ type Result = TaskResult<"predict">;
 
 /** Does a `predict` task; a canceled one gives the frames that were done. */
 export async function run(
-  { model, video, fps, frames_max, confidence, mask = "none" }: TaskPayload<"predict">,
+  { model, video, confidence, mask = "none", ...wish }: TaskPayload<"predict">,
   context: RunnerContext,
 ): Promise<Result> {
   const started = performance.now();
   const footage = await openFootage(context, video);
   try {
-    const sampled = sampleFrames(footage.pts, footage.timeBase, fps);
-    const wanted = sampled.slice(0, frames_max);
+    const { wanted, leftOut } = wantedFrames(footage, wish);
     const masks = mask === "none" ? null : new ClipMasks(mask);
     const frames = await context.predictors.use(model, context.cancel, (predictor) =>
       predictFrames(footage, wanted, context, {
@@ -54,7 +53,7 @@ export async function run(
       height: footage.height,
       frames,
       seconds,
-      left_out: sampled.length - wanted.length,
+      left_out: leftOut,
       ...(masks ? { masks_left_out: masks.leftOut } : {}),
     };
   } finally {

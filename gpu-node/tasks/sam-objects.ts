@@ -12,7 +12,6 @@ import {
   type SamRequest,
   type SamResult,
 } from "../../shared/sam.ts";
-import { sampleFrames } from "../../shared/sampling.ts";
 import type { Bbox, TaskPayload } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { openFootage, secondsOf } from "../media/footage.ts";
@@ -24,6 +23,7 @@ import { encodeRle, type Rle, tightBox, wholeWindow } from "../segmenters/masks.
 import type { EncodedImage, Example, Segmenter } from "../segmenters/segmenter.ts";
 import { asTaskFailure, type ReadyPrompt, readyAll } from "./prompts.ts";
 import type { RunnerContext } from "./runner-context.ts";
+import { wantedFrames } from "./wanted-frames.ts";
 
 /** What a segmenter searches a whole image for. */
 type SearchPrompt = Extract<SamPrompt, { kind: "text" | "exemplar" }>;
@@ -92,20 +92,19 @@ export const runVideo = (
 ): Promise<SamResult> => lookAtFile(payload, context, CLIP_BOUNDS);
 
 async function lookAtFile(
-  { video, fps, frames_max, ...request }: TaskPayload<"sam">,
+  { video, fps, frames_max, uncut, ...request }: TaskPayload<"sam">,
   context: RunnerContext,
   bounds: SamBounds,
 ): Promise<SamResult> {
   const footage = await openFootage(context, video);
   try {
-    const sampled = sampleFrames(footage.pts, footage.timeBase, fps);
-    const wanted = sampled.slice(0, frames_max);
+    const { wanted, leftOut } = wantedFrames(footage, { fps, frames_max, uncut });
     const total = wanted.length;
     const frames: Frames = {
       width: footage.width,
       height: footage.height,
       wanted,
-      leftOut: sampled.length - total,
+      leftOut,
       secondsOf: (index) => secondsOf(footage, index),
       read: (indexes) => footage.read(indexes),
       bounds,

@@ -1,7 +1,6 @@
 // Runs workflows for the queue: on uploaded images, and on the frames of a video one after another,
 // each with the state that the frame before has left.
 
-import { sampleFrames } from "../../shared/sampling.ts";
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import type { WorkflowRun } from "../../shared/workflow/execution.ts";
 import type { KeyedValue } from "../../shared/workflow/plan.ts";
@@ -20,6 +19,7 @@ import {
 import { VideoTally } from "../workflows/video-tally.ts";
 import type { RunnerContext } from "./runner-context.ts";
 import { lookAtImage } from "./sam-objects.ts";
+import { wantedFrames } from "./wanted-frames.ts";
 
 type Result = TaskResult<"workflow_video">;
 type Payload = TaskPayload<"workflow_video">;
@@ -66,7 +66,7 @@ async function withFiles<Result>(
 /** Does a `workflow_video` task; a canceled one gives the frames that were done. */
 export async function runVideo(payload: Payload, context: RunnerContext): Promise<Result> {
   const started = performance.now();
-  const { images, video, fps, frames_max, frames_input } = payload;
+  const { images, video, frames_input } = payload;
   const services = servicesOf(context);
   const session = new Session(payload, services);
   const input = session.plan.inputs.find(({ name }) => name === frames_input);
@@ -75,8 +75,7 @@ export async function runVideo(payload: Payload, context: RunnerContext): Promis
   }
   const footage = await openFootage(context, video);
   try {
-    const sampled = sampleFrames(footage.pts, footage.timeBase, fps);
-    const wanted = sampled.slice(0, frames_max);
+    const { wanted, leftOut } = wantedFrames(footage, payload);
     const tally = new VideoTally(payload.state);
     const failure = await withFiles(images, context, (files) =>
       runFrames({ session, files, footage, wanted, payload, services }, context, tally),
@@ -87,7 +86,7 @@ export async function runVideo(payload: Payload, context: RunnerContext): Promis
       failure,
       width: footage.width,
       height: footage.height,
-      left_out: { frames: sampled.length - wanted.length, ...left_out },
+      left_out: { frames: leftOut, ...left_out },
       seconds: (performance.now() - started) / 1_000,
     };
   } finally {

@@ -3,6 +3,7 @@
 // tells what is to be done, and the service, which knows them, does it.
 
 import { z } from "zod";
+import { Uncut } from "../predict-task.ts";
 import { ModelSource, ObjectSource } from "../task-objects.ts";
 import { InlinedDefinition, Json } from "./definition.ts";
 
@@ -94,6 +95,7 @@ export const WorkflowVideoTask = z.object({
   /** Frames a second to look at; null is every frame. */
   fps: z.number().positive().nullable(),
   frames_max: z.number().int().positive(),
+  uncut: Uncut,
   origin: WorkflowOrigin.nullable().default(null),
 });
 export type WorkflowVideoTask = z.infer<typeof WorkflowVideoTask>;

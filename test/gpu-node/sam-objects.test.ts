@@ -368,6 +368,15 @@ describe.skipIf(!found)("a task", () => {
     expect(told.map(({ done, total }) => [done, total])).toEqual([1, 2, 3, 4].map((n) => [n, 4]));
   });
 
+  it("on an uncut clip of too many frames is refused", async () => {
+    const clip = stored(readFileSync(rectangles()));
+    const asked = payload([text("red")], clip, { frames_max: 19, uncut: true });
+    expect(await runTask("sam_video", asked, context)).toMatchObject({
+      outcome: "failed",
+      code: "too_many_frames",
+    });
+  });
+
   it("that is canceled gives the frames that were done", async () => {
     const cancel = new AbortController();
     const clip = stored(readFileSync(rectangles()));

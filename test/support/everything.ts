@@ -63,6 +63,8 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "POST /experiments/{experiment_id}/rollback": () => ({}),
   "PATCH /devices/{device_id}": () => ({ name: "mine now" }),
   "POST /devices/{device_id}/enrolment": () => ({}),
+  "POST /devices/{device_id}/heartbeat": () => ({}),
+  "POST /devices/{device_id}/sync-logs": () => ({ boot_id: "mine", lines: [] }),
   "POST /devices/{device_id}/revoke": () => ({}),
   "POST /rollouts/{rollout_id}/pause": () => ({}),
   "POST /rollouts/{rollout_id}/resume": () => ({}),
@@ -120,9 +122,8 @@ const QUERIES: Ids = {
 /** Routes of no tenant: nodes and queues are the installation's, for its nodes and its admins. */
 const INSTALLATION = /^\/(node|admin\/(nodes|tasks|queue))\//;
 
-/** Routes that devices use, with their own tokens. */
-const DEVICES_OWN =
-  /^\/devices\/(enrol|[^/]+\/(heartbeat|sync-logs|token|images|manifest|artifact))$/;
+/** Routes that only a device's own token opens, and the one by which a device gets it. */
+const DEVICES_OWN = /^\/devices\/(enrol|[^/]+\/(token|images|manifest|artifact))$/;
 export const isDevicesOwn = (path: string) => DEVICES_OWN.test(path);
 
 /** Routes that name a project in their body. */

@@ -6,7 +6,7 @@ import { jpeg, png } from "./media.ts";
 import { comparedBy } from "./model-comparisons.ts";
 import { exportedBy } from "./model-exports.ts";
 import { JPEG, probeAs, type Script, type ScriptedNode } from "./scripted-node.ts";
-import { ranOnClip } from "./workflow-examples.ts";
+import { ranOnClip, ranOnImage } from "./workflow-examples.ts";
 
 /** The object of every frame. */
 export const detection = { class_name: "person", bbox: [12, 8, 36, 30], confidence: 0.91 };
@@ -108,6 +108,7 @@ export function scriptNode(node: ScriptedNode) {
     warm: () => ({ seconds: 0.4 }),
     sam: () => segmented(1),
     sam_video: () => segmented(2),
+    workflow: ranOnImage,
     workflow_video: ranOnClip,
   };
   Object.assign(node.script, script);

@@ -1,9 +1,10 @@
 // What the examples of workflows need to be there before they are sent.
 
 import { EXAMPLES } from "../../edge/vision/description.ts";
-import type { TaskResult } from "../../shared/tasks.ts";
+import type { ClaimedTask } from "../../shared/node-protocol.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import type { Preparation } from "./examples.ts";
-import { form, mp4 } from "./media.ts";
+import { form, jpeg, mp4 } from "./media.ts";
 import type { Api } from "./scripted-node.ts";
 
 /** Whom the examples speak of, once they are there. */
@@ -38,6 +39,30 @@ export const ranOnClip = (): TaskResult<"workflow_video"> => {
   };
 };
 
+/** What a node says of the examples' image, by the active model. */
+export function ranOnImage({ payload }: ClaimedTask): TaskResult<"workflow"> {
+  const step = { elements: 1, masked: 0, cache_hits: 0, ms: 8.5, models: [], warnings: [] };
+  const { models } = payload as TaskPayload<"workflow">;
+  const [[asked = "", { model_id = "", name = "", version = 1 } = {}] = []] =
+    Object.entries(models);
+  const objects = [{ class: "person", confidence: 0.91, bbox: [120, 80, 210, 330] }];
+  return {
+    failure: null,
+    outputs: {
+      predictions: { frame: { width: 640, height: 480 }, objects },
+      image: `data:image/jpeg;base64,${Buffer.from(jpeg(640, 480, 2).subarray(0, 30)).toString("base64")}`,
+    },
+    steps: [
+      { ...step, step: "detect", type: "detector@1", models: [{ asked, model_id, name, version }] },
+      { ...step, step: "boxes", type: "draw_boxes@1" },
+      { ...step, step: "labels", type: "draw_labels@1" },
+    ],
+    effects: [],
+    state: {},
+    seconds: 0.03,
+  };
+}
+
 const example = (name: string) => String(EXAMPLES[name]);
 
 /** The preparations, by the operation that they are for; and a deployed workflow of a slug. */
@@ -62,7 +87,10 @@ export function workflowExamples(of: () => ExampleWorld) {
   };
   return {
     newWorkflow,
-    runWorkflowOnImage: () => newWorkflow(example("runWorkflowOnImage.slug"), "runWorkflow"),
+    serveWorkflowOnVideo: async (): Promise<Preparation> => {
+      await newWorkflow(example("serveWorkflowOnVideo.slug"), "runWorkflow");
+      return {};
+    },
     runWorkflow: async () => ({ secret: of().engineer.token }),
     runWorkflowOnVideo: async () => ({ secret: of().engineer.token }),
     readWorkflowRun: () => newRun("readWorkflowRun"),

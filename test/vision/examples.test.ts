@@ -77,6 +77,13 @@ async function tracked(tracks: Record<number, number>): Promise<Preparation> {
   return { replaced: named({ job_id }) };
 }
 
+/** An object that may be linked. */
+async function linkable(): Promise<Preparation> {
+  const workspace = base[example("workspace_id")];
+  await w.world.media.put(`ws/${workspace}/in/crossing.mp4`, mp4());
+  return {};
+}
+
 /** A task that the holder claimed. */
 async function held(): Promise<ClaimedTask> {
   await label();
@@ -276,11 +283,8 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     const { project_id } = await admin.ok<Project>("POST", "/projects", { name: "spare" });
     return ids({ video_id: (await uploadVideo(admin, project_id)).video_id });
   },
-  linkVideos: async () => {
-    const workspace = base[example("workspace_id")];
-    await w.world.media.put(`ws/${workspace}/in/crossing.mp4`, mp4());
-    return {};
-  },
+  listLinkableObjects: linkable,
+  linkVideos: linkable,
   completeUpload: async () => {
     const begun = { project_id: w.projectId, filename: "crossing.mp4", bytes: 1_000 };
     const { upload_id, urls } = await admin.ok<{ upload_id: string; urls: { url: string }[] }>(

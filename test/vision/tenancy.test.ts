@@ -23,7 +23,7 @@ const LISTS = [
   ...["/train", "/train/variants", "/train/weights", "/models", "/models/moves"],
   ...["/endpoints", "/metrics/summary", "/comparisons", "/experiments"],
   ...["/devices", "/devices/alerts", "/devices/settings", "/targets"],
-  ...["/workflows/saved", "/workflows/secrets", "/workflows/deliveries"],
+  ...["/workflows/saved", "/workflows/secrets", "/workflows/deliveries", "/link-videos"],
 ];
 
 let world: World;

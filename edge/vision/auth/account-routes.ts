@@ -34,7 +34,7 @@ import {
   endAllSessions,
   endSession,
   openSession,
-  rotateSession,
+  refreshSession,
 } from "./sessions.ts";
 import {
   type Attempt,
@@ -78,6 +78,10 @@ const device = z
       "days or whose session ended: wrong passwords that others send then do not delay this login; " +
       "any other text is as none",
   });
+
+const rotate = z.boolean().default(false).meta({
+  description: "answer a new refresh token that replaces the one sent; for browsers",
+});
 
 /** A request's attempt at the account of an email. */
 const attemptOf = (
@@ -185,19 +189,21 @@ function addRefresh(app: App<Parts>) {
     path: `${API}/auth/refresh`,
     operationId: "refreshTokens",
     tags,
-    summary: "A fresh access token, and the refresh token that replaces the one given",
+    summary: "A fresh access token",
     description:
-      "A refresh token is used once. One that comes again more than 10 s later ends its session: " +
-      "somebody else has it.",
-    request: { ...jsonBody(z.object({ refresh_token: z.string().max(200) }), OPEN_BODY) },
+      "The refresh token stays the same, and is valid for 30 days from the login, until logout or a " +
+      "change of the password. With `rotate` (beyond the contract) a new one replaces it, valid for " +
+      "30 days from now; the replaced one, sent again more than 10 s later, is 401 and ends the " +
+      "session, since somebody copied it.",
+    request: { ...jsonBody(z.object({ refresh_token: z.string().max(200), rotate }), OPEN_BODY) },
     responses: {
       200: json("tokens", TokenPair),
       ...errorResponses("bad_body", "unauthorized", "invalid_request", "store_unavailable"),
     },
   });
   app.openapi(route, async (context) => {
-    const { refresh_token } = context.req.valid("json");
-    return context.json(await rotateSession(context.var.service, refresh_token), 200);
+    const { refresh_token: refreshToken, rotate } = context.req.valid("json");
+    return context.json(await refreshSession(context.var.service, { refreshToken, rotate }), 200);
   });
 }
 

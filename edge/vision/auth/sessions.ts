@@ -1,6 +1,6 @@
-// Sessions: families of refresh tokens. A token is used once and the next of its family replaces
-// it; one that comes back later was stolen, by whoever sent it first or by whoever sends it now, so
-// its whole family ends.
+// Sessions: families of refresh tokens. A refresh token is valid until it expires, its session ends
+// or a rotation replaces it. A replaced token that is sent again was copied, by its first sender or
+// by its second, so its whole family ends.
 
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
@@ -14,7 +14,7 @@ import { forgetSessions } from "./scope.ts";
 import { keyFor, signAccess } from "./tokens.ts";
 
 const REFRESH_TOKEN_MS = 30 * DAY;
-/** A client whose answer got lost may ask once more within it, and gets the same answer. */
+/** Milliseconds within which a rotation may be repeated, for a client that lost the answer. */
 const GRACE_MS = 10_000;
 
 const at = (instant: number) => sql`${iso(instant)}::timestamptz`;
@@ -76,11 +76,22 @@ export async function openSession(parts: Parts, holder: Holder): Promise<TokenPa
 const FAMILY_ENDED = sql`EXISTS (SELECT FROM refresh_token one
   WHERE one.family = refresh_token.family AND one.revoked_at IS NOT NULL)`;
 
+/** A request for a fresh access token. */
+interface Refresh {
+  refreshToken: string;
+  /** Whether a new refresh token replaces the one sent. */
+  rotate: boolean;
+}
+
 /**
- * Exchanges a refresh token for a new pair. Fails with `unauthorized` for one that is unknown,
- * expired or of an ended session, and for one used before, whose session ends by it.
+ * Answers a fresh access token with the same refresh token, or with the one that replaces it. Fails
+ * with `unauthorized` for a token that is unknown, expired or of an ended session, and for one that
+ * was replaced before, whose session ends by it.
  */
-export async function rotateSession(parts: Parts, refreshToken: string): Promise<TokenPair> {
+export async function refreshSession(
+  parts: Parts,
+  { refreshToken, rotate }: Refresh,
+): Promise<TokenPair> {
   const refused = new Failure("unauthorized", "the refresh token is not valid; log in again");
   const next = await successor(parts, refreshToken);
   const now = parts.clock();
@@ -95,7 +106,7 @@ export async function rotateSession(parts: Parts, refreshToken: string): Promise
   }>(sql`
     WITH used AS (
       UPDATE refresh_token SET used_at = ${at(now)}
-       WHERE hash = decode(${await sha256(refreshToken)}, 'hex') AND used_at IS NULL
+       WHERE ${rotate}::boolean AND hash = decode(${await sha256(refreshToken)}, 'hex') AND used_at IS NULL
          AND expires_at > ${at(now)} AND NOT ${FAMILY_ENDED}
       RETURNING hash, family, account_id),
     next AS (
@@ -110,7 +121,7 @@ export async function rotateSession(parts: Parts, refreshToken: string): Promise
      WHERE refresh_token.hash = decode(${await sha256(refreshToken)}, 'hex')`);
   const row = rows[0];
   if (!row?.usable) throw refused;
-  // Not used by this statement and not seen as used: another used it meanwhile, just now.
+  // A rotation that neither used the token nor saw it as used: another rotated it just now.
   const usedAt = row.used_now ? now : (row.used_at ?? now);
   if (now - usedAt > GRACE_MS) {
     parts.log.warning("refresh_token_reused", { account_id: row.account_id });
@@ -122,7 +133,7 @@ export async function rotateSession(parts: Parts, refreshToken: string): Promise
     email: row.email,
     sessionVersion: row.session_version,
     session: row.family,
-    refreshToken: next,
+    refreshToken: rotate || row.used_at !== null ? next : refreshToken,
   });
 }
 

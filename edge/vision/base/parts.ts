@@ -8,6 +8,12 @@ import type { Log } from "../../http/log.ts";
 import type { Outbound } from "../../http/outbound.ts";
 import type { SealingKeys } from "./sealing.ts";
 
+/** A prefix of the bucket whose objects a workspace may link. */
+export interface LinkPrefix {
+  prefix: string;
+  workspaceId: string;
+}
+
 /** What the service opens once per environment. */
 export interface Parts {
   database: Database;
@@ -17,6 +23,8 @@ export interface Parts {
   bucket: R2Bucket;
   /** The bucket over S3, and the credentials that sign addresses in it. */
   s3: { url: string; accessKeyId: Secret; secretAccessKey: Secret };
+  /** Prefixes of the bucket, beyond `ws/<workspace_id>/`, whose objects a workspace may link. */
+  linkPrefixes: readonly LinkPrefix[];
   /** Signs access tokens and tickets. */
   tokenSecret: Secret;
   /** From them come the keys that sign manifests of devices, the newest first. */

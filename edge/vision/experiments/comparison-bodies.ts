@@ -3,6 +3,7 @@
 import { z } from "@hono/zod-openapi";
 import {
   type ClassMaps,
+  COMPARISON_FRAMES_DEFAULT,
   COMPARISON_FRAMES_MAX,
   COMPARISON_SPLITS,
   OVERLAYS_MAX,
@@ -11,7 +12,7 @@ import type { ComparisonSettings, ComparisonSide } from "../../../shared/compari
 import { IMAGE_SIZE_MAX, IMAGE_SIZE_MIN } from "../../../shared/endpoints.ts";
 import { Failure } from "../../../shared/errors.ts";
 import { decimal, whole } from "../../../shared/scalars.ts";
-import { CONFIDENCE_DEFAULT, PREDICT_FRAMES_DEFAULT } from "../../../shared/serving.ts";
+import { CONFIDENCE_DEFAULT } from "../../../shared/serving.ts";
 import { MODEL_NAMES } from "../../../shared/training.ts";
 import { name, title } from "../../http/app.ts";
 import { FORM_FIELD_BYTES_MAX } from "../uploads/form.ts";
@@ -123,7 +124,7 @@ export const RunBody = z.strictObject({
   fps: decimal((number) => number.positive().max(1_000))
     .optional()
     .meta({ description: "of a video: frames a second to look at; every frame when omitted" }),
-  frames_max: whole(1, COMPARISON_FRAMES_MAX).default(PREDICT_FRAMES_DEFAULT).meta({
+  frames_max: whole(1, COMPARISON_FRAMES_MAX).default(COMPARISON_FRAMES_DEFAULT).meta({
     description: "frames to look at, at most; of more, as many are taken, evenly spread",
   }),
   overlays: whole(0, OVERLAYS_MAX).default(OVERLAYS_DEFAULT).meta({

@@ -146,7 +146,7 @@ async function tasksOf(
       },
     ];
   }
-  const options = { fps: null, framesMax: 1, confidenceMin: CONFIDENCE_MIN };
+  const options = { fps: null, framesMax: 1, uncut: false, confidenceMin: CONFIDENCE_MIN };
   return ROLES.map((role) => ({
     ...predictTask(models[role], { key, bytes: image.size }, options),
     ...own,

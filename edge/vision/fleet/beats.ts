@@ -53,15 +53,17 @@ const moveOf = (model: SQL): SQL => sql`jsonb_build_array(${model}->'rollout_id'
   ${model}->'version', ${model}->'status', ${model}->'failure', ${model}->'crashes')`;
 const minuteOf = (at: SQL): SQL => sql`floor(extract(epoch FROM ${at}) / 60)`;
 
-/** Whose heartbeat it is: by its path, and by its token. */
+/** The sender of a heartbeat. */
 export interface BeatSender {
   deviceId: string;
-  tokenHash: string;
+  /** Hash of the device's token; null where an engineer of the device's workspace sends it. */
+  tokenHash: string | null;
 }
 
 /**
  * Takes a heartbeat; one that comes after a later one of its boot changes nothing. Null: the token
- * opens nothing. Fails with `not_found` where it is another device's, and nothing is written.
+ * opens nothing, or an engineer's device was revoked or deleted meanwhile. Fails with `not_found`
+ * where it is another device's, and nothing is written.
  */
 export async function takeHeartbeat(
   parts: Parts,
@@ -79,7 +81,7 @@ export async function takeHeartbeat(
   if (beat.deviceId !== deviceId) {
     throw new Failure("not_found", "no such device, or not the token's own");
   }
-  if (beat.isNew) await noteFirstUse(parts, { hash: tokenHash, now });
+  if (beat.isNew && tokenHash !== null) await noteFirstUse(parts, { hash: tokenHash, now });
   if (beat.isNews) {
     const { workspaceId } = beat;
     await hooks.reported(parts, { deviceId, workspaceId, model: heartbeat.model });
@@ -104,14 +106,19 @@ function beatStatement(
   const at = instantOf(now);
   const readings = sql`${single(battery)}::real, ${single(temperature)}::real, ${uptime}::float8,
     ${free_bytes}::bigint, ${single(inference_rate)}::real`;
+  const opened =
+    tokenHash === null
+      ? sql`SELECT id, false AS is_new FROM device
+         WHERE id = ${deviceId}::uuid AND revoked_at IS NULL AND deleted_at IS NULL`
+      : sql`SELECT d.id, t.used_at IS NULL AS is_new FROM device_token t
+          JOIN device d ON d.id = t.device_id
+         WHERE t.hash = decode(${tokenHash}, 'hex') AND ${opensAt(at)}`;
   const reported = model === null ? sql`NULL::jsonb` : jsonb(model);
   // Whether a state `s` is late; nothing is known where either lacks its boot or uptime.
   const isLate = sql`(s.boot_id = ${boot_id}::text AND ${uptime}::float8 < s.uptime_seconds
     AND s.beat_at > ${instantOf(now - LATE_MS)})`;
   return sql`
-    WITH known AS (
-      SELECT d.id, t.used_at IS NULL AS is_new FROM device_token t JOIN device d ON d.id = t.device_id
-       WHERE t.hash = decode(${tokenHash}, 'hex') AND ${opensAt(at)}),
+    WITH known AS (${opened}),
     own AS (SELECT id FROM known WHERE id = ${deviceId}::uuid),
     former AS (
       SELECT s.model, s.beat_at, ${isLate} IS TRUE AS is_late

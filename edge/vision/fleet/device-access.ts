@@ -7,6 +7,8 @@ import type { Context, MiddlewareHandler } from "hono";
 import { assert, Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
+import { authenticate } from "../auth/scope.ts";
+import { bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 
 export const DEVICE_TOKEN_PREFIX = "vdt_";
@@ -16,6 +18,8 @@ export const TOKEN_OVERLAP_SECONDS = 600;
 
 /** Security of a route that a device's token opens. */
 export const deviceToken = [{ deviceToken: [] }];
+/** Security of a route that an access token opens, too. */
+export const deviceOrAccessToken = [...deviceToken, ...bearer];
 
 /** A new token. */
 export const newDeviceToken = (): string =>
@@ -78,6 +82,16 @@ export function authenticateDevice(): MiddlewareHandler {
     context.set("device", found);
     await next();
   };
+}
+
+/**
+ * Lets a request pass with a device's token as `byDevice` checks it, or else with a valid access
+ * token. The handler checks the role of the access token's owner.
+ */
+export function authenticateSender(byDevice: MiddlewareHandler): MiddlewareHandler {
+  const byPerson = authenticate();
+  return async (context, next) =>
+    (await tokenHash(context)) === null ? byPerson(context, next) : byDevice(context, next);
 }
 
 /** The device whose token let a request pass. */

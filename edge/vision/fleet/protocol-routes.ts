@@ -1,8 +1,9 @@
-// What devices say to the service: they enrol, beat, take a new token, hand over logs. A device is
-// known by its token, and reaches what is its own.
+// What devices send to the service: they enrol, send heartbeats and logs, take a new token. A
+// device is known by its token, and reaches what is its own. An engineer of its workspace may send
+// its heartbeats and logs for it, with an access token.
 
 import { createRoute } from "@hono/zod-openapi";
-import type { MiddlewareHandler } from "hono";
+import type { Context, MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import {
   DeviceToken,
@@ -17,19 +18,25 @@ import {
 } from "../../../shared/fleet.ts";
 import { joined } from "../../../shared/line.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
+import { callerOf } from "../auth/scope.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { takeHeartbeat } from "./beats.ts";
 import {
   authenticateDevice,
+  authenticateSender,
+  type DeviceIdentity,
   deviceOf,
+  deviceOrAccessToken,
   deviceToken,
+  noDevice,
   noToken,
   rotateToken,
   TOKEN_OVERLAP_SECONDS,
   tokenHash,
 } from "./device-access.ts";
 import { deviceParam } from "./device-bodies.ts";
+import { findDeviceFor } from "./devices.ts";
 import { enrolDevice } from "./enrolment.ts";
 import type { FleetHooks } from "./hooks.ts";
 import { syncLogs } from "./logs.ts";
@@ -43,6 +50,16 @@ export const deviceErrors = errorResponses(
   "invalid_request",
   "store_unavailable",
 );
+
+/** Errors of a route that an engineer's access token opens, too. */
+const reportErrors = {
+  ...deviceErrors,
+  ...errorResponses("bad_body", "forbidden", "state_conflict"),
+};
+
+/** Audience of such a route. */
+const REPORTERS =
+  "Send the device's own token. An access token needs the role engineer in the device's workspace. ";
 
 /** Registers the routes that devices use. */
 export function addDeviceProtocol(app: App<Parts>, hooks: FleetHooks) {
@@ -91,14 +108,23 @@ function addEnrol(app: App<Parts>, hooks: FleetHooks) {
   });
 }
 
+/** Lets a device's token pass unchecked: the heartbeat's own statement checks it. */
+const checkedLater: MiddlewareHandler = (_, next) => next();
+
 /**
- * Refuses what has no token of a device before its body is read. Whose it is is decided within the
- * heartbeat's own statement.
+ * The device that an engineer of its workspace sends something for. Fails with `state_conflict`
+ * where it is revoked.
  */
-const requireToken: MiddlewareHandler = async (context, next) => {
-  if ((await tokenHash(context)) === null) throw noToken(context);
-  await next();
-};
+async function engineersDevice(
+  context: Pick<Context, "get">,
+  parts: Parts,
+  deviceId: string,
+): Promise<DeviceIdentity> {
+  const device = await findDeviceFor(parts, callerOf(context), deviceId, "engineer");
+  if (device.revoked_at === null) return { deviceId, workspaceId: device.workspace_id };
+  const detail = "the device is revoked; POST /devices/{device_id}/enrolment lets it in again";
+  throw new Failure("state_conflict", detail);
+}
 
 function addHeartbeat(app: App<Parts>, hooks: FleetHooks) {
   const route = createRoute({
@@ -108,27 +134,28 @@ function addHeartbeat(app: App<Parts>, hooks: FleetHooks) {
     tags,
     summary: "Say how a device is, and hear what is wanted of it",
     description:
+      REPORTERS +
       "Every field may be left out or null. Fields that have no name here are kept as they come, " +
       "16 levels deep at most. `next_s` is the device's interval, up to a tenth shorter or longer.",
-    middleware: [requireToken],
-    security: deviceToken,
+    middleware: [authenticateSender(checkedLater)],
+    security: deviceOrAccessToken,
     request: {
       params: deviceParam,
       ...jsonBody(Heartbeat, { bytesMax: HEARTBEAT_BYTES_MAX }),
     },
     responses: {
       200: json("what is wanted", HeartbeatAnswer),
-      ...deviceErrors,
-      ...errorResponses("bad_body"),
+      ...reportErrors,
     },
   });
   app.openapi(route, async (context) => {
     const { device_id: deviceId } = context.req.valid("param");
-    const hash = (await tokenHash(context)) ?? "";
+    const parts = context.var.service;
+    const hash = await tokenHash(context);
+    if (hash === null) await engineersDevice(context, parts, deviceId);
     const sender = { deviceId, tokenHash: hash };
-    const heartbeat = context.req.valid("json");
-    const answer = await takeHeartbeat(context.var.service, sender, heartbeat, hooks);
-    if (!answer) throw noToken(context);
+    const answer = await takeHeartbeat(parts, sender, context.req.valid("json"), hooks);
+    if (!answer) throw hash === null ? noDevice() : noToken(context);
     return context.json(answer, 200);
   });
 }
@@ -209,21 +236,27 @@ function addSync(app: App<Parts>) {
     tags,
     summary: "Hand over lines of a device's log",
     description:
+      REPORTERS +
       "At most 1,000 lines, 256 KiB of a line and 4 MiB of all, as they are or as `Content-Encoding: gzip`. Lines are numbered " +
       "from 1 within each boot, and may come in any order and more than once: each is stored once. " +
       "The device may forget lines up to `acked_seq`; it sends what `gaps` names again, or says in " +
       "`dropped` that it has it no more. A batch without lines asks where the boot stands.",
-    middleware: [authenticateDevice(), unpacked],
-    security: deviceToken,
+    middleware: [authenticateSender(authenticateDevice()), unpacked],
+    security: deviceOrAccessToken,
     request: { params: deviceParam, ...jsonBody(LogBatch, { bytesMax: LOG_BYTES_MAX }) },
     responses: {
       200: json("what is stored now", LogReceipt),
-      ...deviceErrors,
-      ...errorResponses("bad_body", "state_conflict", "quota_exceeded"),
+      ...reportErrors,
+      ...errorResponses("quota_exceeded"),
     },
   });
   app.openapi(route, async (context) => {
-    const batch = context.req.valid("json");
-    return context.json(await syncLogs(context.var.service, deviceOf(context), batch), 200);
+    const parts = context.var.service;
+    const { device_id: deviceId } = context.req.valid("param");
+    const device =
+      (await tokenHash(context)) === null
+        ? await engineersDevice(context, parts, deviceId)
+        : deviceOf(context);
+    return context.json(await syncLogs(parts, device, context.req.valid("json")), 200);
   });
 }

@@ -29,6 +29,16 @@ export const objectKeys = (workspaceId: string, videoId: string) => {
 /** The prefix of the keys of a workspace's objects, whatever they are. */
 export const workspacePrefix = (workspaceId: string) => `ws/${workspaceId}/`;
 
+/**
+ * Folders under a workspace's prefix that the service writes: of its rooms, and of the subjects of
+ * tasks. What lies elsewhere under it is the workspace's own.
+ */
+export const SERVICE_FOLDERS: ReadonlySet<string> = new Set([
+  ...["videos", "exports", "model-exports", "predictions", "comparisons", "weights", "models"],
+  ...["comparison", "experiment", "export", "job", "model", "model_export", "run", "segmenter"],
+  ...["video", "workflow"],
+]);
+
 export interface VideoRow extends Record<string, unknown> {
   videoId: string;
   workspaceId: string;

@@ -5,6 +5,7 @@ import type { TaskPayload, TaskResult } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
 import { boxProblem } from "../tasks/detections.ts";
 import type { Task } from "../tasks/queue.ts";
+import { cutProblem } from "./clip-frames.ts";
 import { masksProblem } from "./masks.ts";
 import { folderOf } from "./predictions.ts";
 
@@ -14,8 +15,11 @@ export async function sealPredict(
   task: Task,
   { result }: { result: unknown },
 ): Promise<string | null> {
-  const { frames_max, model, mask: form = "none" } = task.payload as TaskPayload<"predict">;
-  const { frames, width, height } = result as TaskResult<"predict">;
+  const payload = task.payload as TaskPayload<"predict">;
+  const { frames_max, model, mask: form = "none" } = payload;
+  const { frames, width, height, left_out } = result as TaskResult<"predict">;
+  const cut = cutProblem(payload, left_out);
+  if (cut) return cut;
   if (frames.length > frames_max) return `over ${frames_max} frames are answered`;
   let before = -1;
   for (const { frame_index, predictions } of frames) {

@@ -325,6 +325,7 @@ async function predictStored(
     const task = predictTask(model, received, {
       fps: null,
       framesMax: 1,
+      uncut: false,
       confidenceMin,
       mask,
     });

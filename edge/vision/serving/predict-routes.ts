@@ -9,7 +9,6 @@ import type { MaskForm } from "../../../shared/sam.ts";
 import { decimal, whole } from "../../../shared/scalars.ts";
 import {
   CONFIDENCE_DEFAULT,
-  PREDICT_FRAMES_DEFAULT,
   PREDICT_FRAMES_MAX,
   PREDICT_WAIT_SECONDS_MAX,
   VideoPrediction,
@@ -21,6 +20,7 @@ import { API, bearer, toItsEnd } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
 import { type MediaKind, VIDEO_HEAD_BYTES, videoType } from "../uploads/media-types.ts";
+import { clipSizeErrors, framesQuery, framesWished } from "./clip-frames.ts";
 import { answerClip, enqueueClip } from "./clips.ts";
 import { type EarlyAnswer, EarlyLook } from "./early-look.ts";
 import {
@@ -218,13 +218,7 @@ async function predictReceived(
 export const clipQuery = z.object({
   ...modelQuery,
   confidence,
-  fps: decimal((number) => number.positive().max(1_000))
-    .optional()
-    .meta({
-      description:
-        "frames a second to look at, by the frames' true times; every frame when omitted",
-    }),
-  frames_max: whole(1, PREDICT_FRAMES_MAX).default(PREDICT_FRAMES_DEFAULT),
+  ...framesQuery(PREDICT_FRAMES_MAX),
   wait_seconds: whole(0, PREDICT_WAIT_SECONDS_MAX).default(60).meta({
     description: "the answer is waited for as long, then it is 202 and comes under its id",
   }),
@@ -239,8 +233,9 @@ function addVideo(app: App<Parts>) {
     summary: "Detections on the frames of a video",
     description:
       "multipart/form-data with `file`: MP4, MOV, MKV, WebM or AVI, at most 1 GiB. Needs the role " +
-      "annotator. Looks at the first `frames_max` of the frames that `fps` names. A clip that takes " +
-      "longer than `wait_seconds` is answered with 202 and its `prediction_id`, for `GET " +
+      "annotator. Looks at every frame, or at those that `fps` names; a clip of more than 3,000 is " +
+      "413 `too_many_frames` unless `frames_max` cuts it. A clip that takes longer than " +
+      "`wait_seconds` is answered with 202 and its `prediction_id`, for `GET " +
       "/predict/video/{prediction_id}`. The file is deleted when the prediction ended; its result is " +
       "kept for a day. With `mask` each object of a segmentation model has one, within 1,200,000 " +
       "numbers and 50,000 objects of all frames; `masks_left_out` counts those beyond.",
@@ -250,6 +245,7 @@ function addVideo(app: App<Parts>) {
       200: json("the frames with what was found", VideoPrediction),
       202: json("a node is at it, or will be", VideoPrediction, headers("Location")),
       ...predictErrors,
+      ...clipSizeErrors,
     },
   });
   app.openapi(route, async (context) => {
@@ -276,9 +272,10 @@ async function startClip(
   const { workspaceId } = model;
   const bytesMax = Math.min(CLIP_BYTES_MAX, parts.limits.uploadBytesMax);
   const received = await receiveFile(parts, request, { workspaceId, kind: CLIP, bytesMax });
-  const wanted = { fps: query.fps ?? null, framesMax: query.frames_max, mask: query.mask };
+  const { mask, confidence: confidenceMin } = query;
+  const wanted = { ...framesWished(query, PREDICT_FRAMES_MAX), mask, confidenceMin };
   return enqueueClip(parts, received, () => ({
-    ...predictTask(model, received, { ...wanted, confidenceMin: query.confidence }),
+    ...predictTask(model, received, wanted),
     priority: CLIP_PRIORITY,
     attemptsMax: ATTEMPTS,
   }));

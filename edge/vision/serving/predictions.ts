@@ -26,6 +26,7 @@ import {
   readSmallBody,
   SMALL_FORM_BYTES_MAX,
 } from "../uploads/small-form.ts";
+import { type FramesWish, framesOf } from "./clip-frames.ts";
 import { type HeldShare, openShare } from "./held-bytes.ts";
 import { subjectOf } from "./model-choice.ts";
 
@@ -236,10 +237,7 @@ async function takeFile<Received extends HeldFile | StoredFile>(
 }
 
 /** What is predicted on. */
-export interface PredictOptions {
-  /** Frames a second to look at; null: every frame. */
-  fps: number | null;
-  framesMax: number;
+export interface PredictOptions extends FramesWish {
   /** The lowest confidence of a detection that is told. */
   confidenceMin: number;
   /** The form of masks; `none` when omitted. */
@@ -250,7 +248,7 @@ export interface PredictOptions {
 export const predictTask = (
   model: ModelRow,
   { key, bytes }: StoredFile,
-  { fps, framesMax, confidenceMin, mask = "none" }: PredictOptions,
+  { confidenceMin, mask = "none", ...frames }: PredictOptions,
 ) =>
   ({
     kind: "predict" as const,
@@ -259,8 +257,7 @@ export const predictTask = (
     payload: {
       model: modelSource(model),
       video: source(key, bytes),
-      fps,
-      frames_max: framesMax,
+      ...framesOf(frames),
       confidence: confidenceMin,
       ...(mask === "none" ? {} : { mask }),
     },
@@ -269,7 +266,7 @@ export const predictTask = (
 /** A node's words on what it cannot do with any such request are not about the node. */
 export function asRefusal(
   thrown: unknown,
-  codes: readonly ErrorCode[] = ["unsupported_media"],
+  codes: readonly ErrorCode[] = ["unsupported_media", "too_many_frames"],
 ): unknown {
   const own = codes.find((code) => thrown instanceof Failure && thrown.data.node_code === code);
   return own ? new Failure(own, (thrown as Failure).message, { cause: thrown }) : thrown;

@@ -4,13 +4,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
-import { whole } from "../../../shared/scalars.ts";
-import {
-  SAM_FRAMES_DEFAULT,
-  SAM_FRAMES_MAX,
-  SamPrediction,
-  SamVideoPrediction,
-} from "../../../shared/serving.ts";
+import { SAM_FRAMES_MAX, SamPrediction, SamVideoPrediction } from "../../../shared/serving.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
 import { callerOf, guard, workspacesFor, workspacesOf } from "../auth/scope.ts";
@@ -19,6 +13,7 @@ import type { Parts } from "../base/parts.ts";
 import { groundAll } from "../labeling/grounding.ts";
 import { offeringNodes } from "../tasks/nodes.ts";
 import { IMAGE } from "../uploads/media-types.ts";
+import { clipSizeErrors, framesQuery, framesWished } from "./clip-frames.ts";
 import { answerClip, enqueueClip } from "./clips.ts";
 import {
   DIRECT_BYTES_MAX,
@@ -157,8 +152,7 @@ async function lookAtImage(
 
 const samClipQuery = z.object({
   ...workspaceQuery,
-  fps: clipQuery.shape.fps,
-  frames_max: whole(1, SAM_FRAMES_MAX).default(SAM_FRAMES_DEFAULT),
+  ...framesQuery(SAM_FRAMES_MAX),
   wait_seconds: clipQuery.shape.wait_seconds,
 });
 
@@ -172,8 +166,8 @@ function addVideo(app: App<Parts>) {
     description:
       "multipart/form-data with `file`: MP4, MOV, MKV, WebM or AVI, at most 1 GiB; and `prompts`, " +
       "`exemplars` (boxes on its frames) or `crop`, as by `POST /predict/sam`. Needs the role " +
-      "annotator. Looks at the first `frames_max` of the frames that `fps` names, each by itself. A " +
-      "clip that takes longer than `wait_seconds` is answered with 202 and its `prediction_id`, for " +
+      "annotator. Looks at every frame, or at those that `fps` names, each by itself; a clip of more " +
+      "than 600 is 413 `too_many_frames` unless `frames_max` cuts it. A clip that takes longer than `wait_seconds` is answered with 202 and its `prediction_id`, for " +
       "`GET /predict/sam/video/{prediction_id}`. At most 20,000 objects are told, and masks of " +
       "1,200,000 numbers in all: `left_out` counts the rest. The file is deleted when the prediction " +
       "ended; its result is kept for a day.",
@@ -183,6 +177,7 @@ function addVideo(app: App<Parts>) {
       200: json("the frames with their objects", SamVideoPrediction),
       202: json("a node is at it, or will be", SamVideoPrediction, headers("Location")),
       ...errors,
+      ...clipSizeErrors,
     },
   });
   app.openapi(route, async (context) => {
@@ -216,7 +211,7 @@ async function startClip(
     return await enqueueClip(parts, received, async () => {
       const ask = { workspaceId, request: form.request("clip") };
       await checkPrompts(parts, ask);
-      const wanted = { fps: query.fps ?? null, framesMax: query.frames_max };
+      const wanted = framesWished(query, SAM_FRAMES_MAX);
       return { kind: "sam_video", ...samTask(ask, received, wanted) };
     });
   } finally {

@@ -20,6 +20,7 @@ import { source } from "../tasks/objects.ts";
 import type { Task } from "../tasks/queue.ts";
 import { runNow } from "../tasks/wait.ts";
 import { IMAGE } from "../uploads/media-types.ts";
+import { cutProblem, type FramesWish, framesOf } from "./clip-frames.ts";
 import { askLine, bodyOf, noAnswer } from "./direct.ts";
 import { numbersOf } from "./masks.ts";
 import { asRefusal, type HeldFile, headOf, type StoredFile } from "./predictions.ts";
@@ -30,7 +31,9 @@ const QUEUE_MS = 85_000;
 /** A file that crashes a process takes an attempt of the clicks beside it. */
 const ATTEMPTS = 2;
 /** What a node says of the request itself, with the service's own codes. */
-const REFUSALS: readonly ErrorCode[] = ["unsupported_media", "prompt_unknown", "invalid_request"];
+const REFUSALS: readonly ErrorCode[] = [
+  ...(["unsupported_media", "too_many_frames", "prompt_unknown", "invalid_request"] as const),
+];
 
 /** A request, and whose it is. */
 export interface SamAsk {
@@ -79,7 +82,7 @@ export async function lookByQueue(
   stored: StoredFile,
 ): Promise<SamAnswer> {
   try {
-    const task = samTask(ask, stored, { fps: null, framesMax: 1 });
+    const task = samTask(ask, stored, { fps: null, framesMax: 1, uncut: false });
     const done = await runNow(parts, { kind: "sam", ...task }, { timeoutMs: QUEUE_MS });
     return { result: TASK_KINDS.sam.result.parse(done), servedBy: null };
   } catch (thrown) {
@@ -94,12 +97,12 @@ export const asSamRefusal = (thrown: unknown): unknown => asRefusal(thrown, REFU
 export const samTask = (
   { workspaceId, request }: SamAsk,
   { key, bytes }: StoredFile,
-  { fps, framesMax }: { fps: number | null; framesMax: number },
+  frames: FramesWish,
 ) => ({
   workspaceId,
   subject: `segmenter:${request.segmenter ?? "default"}`,
   attemptsMax: ATTEMPTS,
-  payload: { ...request, video: source(key, bytes), fps, frames_max: framesMax },
+  payload: { ...request, video: source(key, bytes), ...framesOf(frames) },
 });
 
 /** What a result has to be an answer to. */
@@ -119,7 +122,9 @@ export async function sealSam(
   task: Task,
   { result, partial }: { result: unknown; partial: boolean },
 ): Promise<string | null> {
-  const { frames_max: framesMax, ...request } = task.payload as TaskPayload<"sam">;
+  const { frames_max: framesMax, uncut, ...request } = task.payload as TaskPayload<"sam">;
+  const cut = cutProblem({ uncut }, (result as SamResult).left_out.frames);
+  if (cut) return cut;
   const bounds = task.kind === "sam" ? IMAGE_BOUNDS : CLIP_BOUNDS;
   return resultProblem(result as SamResult, { request, framesMax, bounds, size: null, partial });
 }

@@ -150,8 +150,9 @@ export async function enqueue(
   now?: number,
 ): Promise<{ taskId: string; created: boolean }[]> {
   const rows = tasks.map((task) => {
+    // Elsewhere lies what an operator maps to workspaces: it was checked when it was linked.
     const foreign = referencedKeys(task.payload).find(
-      (key) => !key.startsWith(`ws/${task.workspaceId}/`),
+      (key) => key.startsWith("ws/") && !key.startsWith(`ws/${task.workspaceId}/`),
     );
     assert(foreign === undefined, `a task's objects are its workspace's own, not ${foreign}`);
     return {

@@ -3,22 +3,24 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
+import { whole } from "../../../shared/scalars.ts";
 import { type RefusedFile, Video, VideoBatch } from "../../../shared/vision.ts";
-import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
-import { callerOf, guard } from "../auth/scope.ts";
+import { callerOf, guard, workspaceFor } from "../auth/scope.ts";
 import { API, bearer, toItsEnd } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { findProjectFor } from "../projects/projects.ts";
 import { type VideoRow, videoRecord } from "../projects/videos.ts";
 import { FILENAME_CHARACTERS_MAX, FORM_FILES_MAX, plainName } from "./form.ts";
-import { linkVideo } from "./link.ts";
+import { linkPrefixesOf, linkVideo, listLinkable } from "./link.ts";
 import { IMAGE, VIDEO } from "./media-types.ts";
 import { type FormRules, receiveMany, receiveOne } from "./receive.ts";
 
 const tags = ["Uploads"];
 const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 const LINKED_MAX = 100;
+const LINKABLE_MAX = 1_000;
 /** Characters of a key in a request: more than a key may have, which is told by its own code. */
 const KEY_CHARACTERS_MAX = 4_096;
 
@@ -37,6 +39,7 @@ export function addUploadRoutes(app: App<Parts>) {
   addUpload(app);
   addBatch(app);
   addImages(app);
+  addLinkable(app);
   addLink(app);
 }
 
@@ -146,6 +149,71 @@ function addImages(app: App<Parts>) {
   });
 }
 
+const LinkableObject = z
+  .object({
+    storage_key: z.string(),
+    filename: z.string().meta({ description: "the last part of the key" }),
+    bytes: z.number().int(),
+    uploaded_at: z.iso.datetime().meta({ description: "when it was last written" }),
+  })
+  .meta({ id: "LinkableObject" });
+
+function addLinkable(app: App<Parts>) {
+  const route = createRoute({
+    method: "get",
+    path: `${API}/link-videos`,
+    operationId: "listLinkableObjects",
+    tags,
+    summary: "Objects of the store that may be linked as videos",
+    description:
+      "Beyond the contract. Needs the role engineer. Objects under the workspace's `prefixes`, by key: " +
+      "its own, `ws/<workspace_id>/`, without the folders that the service itself writes there, and " +
+      "those that the operator maps to it (`LINK_PREFIXES`). Each can be sent to `POST /link-videos` " +
+      "as it is, which looks whether it is a video.",
+    security: bearer,
+    request: {
+      query: z.object({
+        workspace_id: z.uuid().optional().meta({
+          description: "whose; required where you are an engineer of several workspaces",
+        }),
+        prefix: text().max(KEY_CHARACTERS_MAX).default("").meta({
+          description: "only objects whose keys begin with it",
+          example: "footage/north/",
+        }),
+        cursor: name().max(KEY_CHARACTERS_MAX).optional().meta({
+          description: "`next` of the page before",
+          example: "footage/north/crossing.mp4",
+        }),
+        limit: whole(1, LINKABLE_MAX).default(100),
+      }),
+    },
+    responses: {
+      200: json(
+        "a page of objects",
+        z.object({
+          prefixes: z.array(z.string()).meta({
+            description: "prefixes of the keys that the workspace may link",
+          }),
+          items: z.array(LinkableObject),
+          next: z.string().nullable().meta({
+            description: "`cursor` of the page that follows; null: there is none",
+          }),
+        }),
+      ),
+      ...errorResponses("unauthorized", "forbidden", "not_found", "invalid_request"),
+      ...errorResponses("store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const { workspace_id, prefix, cursor: after, limit } = context.req.valid("query");
+    const workspaceId = workspaceFor(callerOf(context), workspace_id, "engineer");
+    const prefixes = linkPrefixesOf(parts, workspaceId);
+    const page = await listLinkable(parts, workspaceId, { prefix, after, limit });
+    return context.json({ prefixes, ...page }, 200);
+  });
+}
+
 function addLink(app: App<Parts>) {
   const route = createRoute({
     method: "post",
@@ -154,8 +222,9 @@ function addLink(app: App<Parts>) {
     tags,
     summary: "Register videos that are in the object store already",
     description:
-      "Needs the role engineer. Keys must lie under the workspace's own prefix, `ws/<workspace_id>/`. " +
-      "Nothing is copied. Good objects are kept and bad ones listed; when none can be taken, the " +
+      "Needs the role engineer. `GET /link-videos` lists the objects that may be linked: those under " +
+      "the workspace's own prefix, `ws/<workspace_id>/`, and under prefixes that the operator maps to " +
+      "it. Nothing is copied. Good objects are kept and bad ones listed; when none can be taken, the " +
       "first one's error is the answer.",
     security: bearer,
     request: {

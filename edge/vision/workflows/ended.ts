@@ -4,6 +4,7 @@ import type { TaskPayload, TaskResult } from "../../../shared/tasks.ts";
 import { BLOCKS } from "../../../shared/workflow/blocks.ts";
 import { checkWorkflow } from "../../../shared/workflow/check.ts";
 import type { Parts } from "../base/parts.ts";
+import { cutProblem } from "../serving/clip-frames.ts";
 import { folderOf } from "../serving/predictions.ts";
 import type { Task } from "../tasks/queue.ts";
 import {
@@ -52,7 +53,9 @@ export async function sealVideoRun(
   { result }: { result: unknown },
 ): Promise<string | null> {
   const payload = task.payload as TaskPayload<"workflow_video">;
-  const { frames, steps, effects } = result as TaskResult<"workflow_video">;
+  const { frames, steps, effects, left_out } = result as TaskResult<"workflow_video">;
+  const cut = cutProblem(payload, left_out.frames);
+  if (cut) return cut;
   const asked = askedPlan(payload);
   if (!asked) return "its definition cannot be run any more";
   if (frames.length > payload.frames_max) return `over ${payload.frames_max} frames are answered`;

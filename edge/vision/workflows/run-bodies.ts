@@ -1,9 +1,8 @@
 // What runs of workflows are asked with, and what they answer.
 
 import { z } from "@hono/zod-openapi";
-import { decimal, whole } from "../../../shared/scalars.ts";
+import { whole } from "../../../shared/scalars.ts";
 import {
-  PREDICT_FRAMES_DEFAULT,
   PREDICT_FRAMES_MAX,
   PREDICT_WAIT_SECONDS_MAX,
   VideoPrediction,
@@ -19,6 +18,7 @@ import {
   WorkflowStepReport,
   WorkflowVideoAnswer,
 } from "../../../shared/workflow/task.ts";
+import { framesQuery } from "../serving/clip-frames.ts";
 
 /** Bytes of a run's JSON body; images in it are longer by a third than their files. */
 export const RUN_BODY_BYTES_MAX = 9 * 1024 * 1024;
@@ -76,13 +76,7 @@ export const streamQuery = {
     }),
 };
 export const clipQuery = {
-  fps: decimal((number) => number.positive().max(1_000))
-    .optional()
-    .meta({
-      description:
-        "frames a second to look at, by the frames' true times; every frame when omitted",
-    }),
-  frames_max: whole(1, PREDICT_FRAMES_MAX).default(PREDICT_FRAMES_DEFAULT),
+  ...framesQuery(PREDICT_FRAMES_MAX),
   frames_input: z.string().regex(INPUT_FORM).max(64).optional().meta({
     description: "the input that takes the frames; its only required image when omitted",
   }),

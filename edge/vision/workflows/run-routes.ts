@@ -1,15 +1,18 @@
-// Runs of definitions that come along with a request, and of saved workflows on one image.
+// Runs of definitions that come along with a request, and of one image: on a saved workflow, or on
+// what the active model detects.
 
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context, MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { type App, errorResponses, isForm, json, jsonBody } from "../../http/app.ts";
-import { callerOf, guard, workspaceFor } from "../auth/scope.ts";
-import { API, bearer, toItsEnd } from "../base/api.ts";
+import { type Caller, callerOf, guard, workspaceFor } from "../auth/scope.ts";
+import { API, bearer, conflict, toItsEnd } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { openShare } from "../serving/held-bytes.ts";
 import { fileBody, fileErrors } from "../serving/image-requests.ts";
+import { type Choice, chooseModel } from "../serving/model-choice.ts";
 import { WorkflowSlug } from "./bodies.ts";
+import { DEFAULT_DEFINITION } from "./default-definition.ts";
 import {
   dryRunQuery,
   FORMS,
@@ -114,24 +117,38 @@ function addImage(app: App<Parts>) {
     path: `${API}/workflows/run/image`,
     operationId: "runWorkflowOnImage",
     tags,
-    summary: "Run a saved workflow on an image",
+    summary: "Run a saved workflow, or the active model, on an image",
     description:
       "multipart/form-data with `file`: JPEG, PNG or WebP, at most 64 MiB and 40 megapixels. Needs the " +
-      "role annotator. Runs the newest version of the saved workflow `slug`, deployed or not, whose " +
-      "only input without a default is one image; others take their defaults. Otherwise as " +
-      "`POST /workflows/run`.",
+      "role annotator. Without `slug` the active model looks at the image: `outputs` has its " +
+      "`predictions` and the `image` with their boxes and labels drawn. With `slug` the newest version " +
+      "of the saved workflow runs, deployed or not, whose only input without a default is one image; " +
+      "others take their defaults. Otherwise as `POST /workflows/run`.",
     security: bearer,
     request: {
-      query: z.object({ slug: WorkflowSlug, ...workspaceQuery, ...dryRunQuery }),
+      query: z.object({
+        slug: WorkflowSlug.optional().meta({
+          description: "the saved workflow; the active model alone when omitted",
+        }),
+        ...workspaceQuery,
+        ...dryRunQuery,
+      }),
       body: fileBody,
     },
-    responses: { 200: json("what it came to", RunAnswer), ...runErrors },
+    responses: { 200: json("what it came to", RunAnswer), ...runErrors, ...conflict },
   });
   app.openapi(route, async (context) => {
     const parts = context.var.service;
     const caller = callerOf(context);
-    const { dry_run, ...named } = context.req.valid("query");
-    const { workspaceId, version, definition } = await savedFor(parts, caller, named);
+    const { dry_run, slug, workspace_id } = context.req.valid("query");
+    const { workspaceId, version, definition } =
+      slug === undefined
+        ? {
+            workspaceId: await workspaceOfActive(parts, caller, { workspace_id }),
+            version: null,
+            definition: DEFAULT_DEFINITION,
+          }
+        : await savedFor(parts, caller, { slug, workspace_id });
     const work = async () => {
       const brought = await broughtBy(context, parts, { workspaceId, fields: [] });
       try {
@@ -149,6 +166,11 @@ function addImage(app: App<Parts>) {
     };
     return context.json(await toItsEnd(context, work()), 200);
   });
+}
+
+/** The workspace whose active model looks at an image; fails as `POST /predict/image` does. */
+async function workspaceOfActive(parts: Parts, caller: Caller, choice: Choice): Promise<string> {
+  return (await chooseModel(parts, caller, choice, "annotator")).workspaceId;
 }
 
 /** The `file` of a form that has no other. */

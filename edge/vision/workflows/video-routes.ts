@@ -3,12 +3,14 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
+import { PREDICT_FRAMES_MAX } from "../../../shared/serving.ts";
 import { segmentersOf } from "../../../shared/workflow/blocks/model-blocks.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
 import { callerOf, guard, workspaceFor, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, conflict, readErrors, toItsEnd, writeErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
+import { clipSizeErrors, framesWished } from "../serving/clip-frames.ts";
 import { answerClip, enqueueClip } from "../serving/clips.ts";
 import { openShare } from "../serving/held-bytes.ts";
 import { CLIP, CLIP_BYTES_MAX } from "../serving/predict-routes.ts";
@@ -36,6 +38,7 @@ const responses = {
   200: json("the frames with their outputs", VideoRun),
   202: json("a node is at it, or will be", VideoRun, headers("Location")),
   ...runErrors,
+  ...clipSizeErrors,
 };
 
 /** Registers the routes of runs over clips. */
@@ -49,7 +52,8 @@ export function addWorkflowVideos(app: App<Parts>) {
 
 const HOW =
   "multipart/form-data with `file`: MP4, MOV, MKV, WebM or AVI, at most 1 GiB, and `inputs` as JSON " +
-  "for the other inputs. The steps see one frame after another, and remember what was before: " +
+  "for the other inputs. Runs on every frame, or on those that `fps` names; a clip of more than 3,000 " +
+  "is 413 `too_many_frames` unless `frames_max` cuts it. The steps see one frame after another, and remember what was before: " +
   "trackers, counters and limits of time go by the time of the frames. Answered with 202 and the " +
   "`run_id`, for `GET /workflows/runs/{run_id}`, unless it ends within `wait_seconds`. Images of " +
   "outputs are left out, and at most 100 effects are performed, once all has ended well. The file is " +
@@ -187,7 +191,7 @@ async function startClip(context: Context, clip: ClipRun): Promise<string> {
         clip: received,
         frames,
         images: await storeImages(parts, workspaceId, images),
-        wish: { fps: query.fps ?? null, framesMax: query.frames_max },
+        wish: framesWished(query, PREDICT_FRAMES_MAX),
         served,
       });
     });

@@ -10,6 +10,7 @@ import { wireTime } from "../../http/database.ts";
 import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
+import { type FramesWish, framesOf } from "../serving/clip-frames.ts";
 import type { StoredFile } from "../serving/predictions.ts";
 import { requestCancel } from "../tasks/interventions.ts";
 import { source } from "../tasks/objects.ts";
@@ -22,12 +23,6 @@ import type { ServedRun } from "./runs.ts";
 /** Claimed after images, on each of which somebody waits for less. */
 const PRIORITY = 40;
 const ATTEMPTS = 2;
-
-/** How a clip is looked at. */
-export interface ClipWish {
-  fps: number | null;
-  framesMax: number;
-}
 
 /**
  * The input that takes an image or a clip's frames: the named one, or the only image that a run has
@@ -66,7 +61,7 @@ export function clipTask(
     clip: StoredFile;
     frames: string;
     images: readonly StoredFile[];
-    wish: ClipWish;
+    wish: FramesWish;
     served: ServedRun | null;
   },
 ): NewTask {
@@ -92,8 +87,7 @@ export function clipTask(
       })),
       frames_input: frames,
       video: source(clip.key, clip.bytes),
-      fps: wish.fps,
-      frames_max: wish.framesMax,
+      ...framesOf(wish),
       origin: { actor_id: actorId, dry_run: dryRun, deployed },
     },
   };

@@ -320,6 +320,19 @@ describe.skipIf(!found)("predicting on a video", () => {
     }
   });
 
+  it("looks at all of an uncut clip, and refuses one of more frames with both numbers", async () => {
+    const asked = { model: model({ image_size: 64 }), video: clip(), fps: null, confidence: 0.9 };
+    const uncut = (frames_max: number) =>
+      runTask("predict", { ...asked, frames_max, uncut: true }, context);
+    expect(await uncut(100)).toMatchObject({ outcome: "finished", result: { left_out: 0 } });
+    expect(await uncut(99)).toMatchObject({
+      outcome: "failed",
+      code: "too_many_frames",
+      detail: expect.stringMatching(/has 100 frames .* at most 99 are/),
+      retryable: false,
+    });
+  });
+
   it("keeps what is done when it is cancelled", async () => {
     const cancel = new AbortController();
     const progress: number[] = [];

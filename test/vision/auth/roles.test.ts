@@ -41,6 +41,7 @@ const AUDIENCES: readonly (readonly [who: string, says: RegExp])[] = [
   ["GPU nodes, by their own token", /\bFor GPU nodes\./],
   ["edge devices, by their own token", /\bFor edge devices\./],
   ["whoever is logged in", /\bFor everybody who is logged in\./],
+  ["edge devices, by their own token, or an engineer", /\bSend the device's own token\./],
   ["viewer", /\bFor every member of the workspace/],
   ["annotator", /\bneeds the role annotator\b|\bfor annotators\b/i],
   ["engineer", /\bneeds the role engineer\b|\bfor engineers\b/i],

@@ -245,12 +245,14 @@ describe("a device's token", () => {
     expect(statuses).toEqual([401, 401, 401, 401]);
   });
 
-  it("is 401 for a person's own", async () => {
+  it("is the only one that opens its next token and its images", async () => {
     const device = await w.enrolled();
-    expect(await w.admin.refused("POST", device.own("heartbeat"), {})).toEqual([
-      401,
-      "unauthorized",
-    ]);
+    for (const path of ["token", "images?boot_id=b&seq=1", "manifest"]) {
+      const method = path === "manifest" ? "GET" : "POST";
+      const body = path === "manifest" ? undefined : {};
+      const refused = await w.admin.refused(method, device.own(path), body);
+      expect([path, ...refused]).toEqual([path, 401, "unauthorized"]);
+    }
   });
 
   it("is rotated with an overlap, and an answer that was lost locks nobody out", async () => {

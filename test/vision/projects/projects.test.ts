@@ -308,9 +308,12 @@ describe("videos", () => {
   it("leave the file to another row that links to it", async () => {
     const video = await newVideo();
     const { source: storage_key } = objectKeys(tenant.workspaceId, video.video_id);
-    const objects = [{ storage_key, filename: "again.mp4" }];
-    const body = { project_id: video.project_id, objects };
-    expect((await engineer.ask("POST", "/link-videos", body)).status).toBe(201);
+    // Earlier releases linked files of uploads.
+    await world.visionDatabase.execute(sql`
+      INSERT INTO video (id, workspace_id, project_id, filename, storage_key, source, bytes,
+        content_type)
+      SELECT gen_random_uuid(), workspace_id, project_id, 'again.mp4', storage_key, 'link', bytes,
+        content_type FROM video WHERE id = ${video.video_id}::uuid`);
     expect((await engineer.ask("DELETE", `/videos/${video.video_id}`)).status).toBe(204);
     expect(await world.media.get(storage_key)).not.toBeNull();
   });

@@ -77,11 +77,12 @@ const FOUND = [
 const finding =
   (frames: number): NonNullable<Script["predict"]> =>
   (task) => {
-    asked.push(TASK_KINDS.predict.payload.parse(task.payload));
+    const payload = TASK_KINDS.predict.payload.parse(task.payload);
+    asked.push(payload);
     return {
       width: 640,
       height: 480,
-      left_out: 2,
+      left_out: payload.uncut ? 0 : 2,
       seconds: 0.1,
       frames: Array.from({ length: frames }, (_, index) => ({
         frame_index: index,
@@ -253,6 +254,32 @@ describe("POST /predict/video", () => {
     expect(Date.parse(status.last_prediction_at)).toBeGreaterThan(Date.now() - MINUTE);
   });
 
+  it("is asked for every frame up to 3,000, and cut only by the sender's `frames_max`", async () => {
+    const path = "/predict/video";
+    const whole = await working(finding(3_000), () => annotator.ok("POST", path, clip()));
+    expect(VideoPrediction.parse(whole).frames).toHaveLength(3_000);
+    expect(whole).toMatchObject({ frames_total: 3_000, left_out: 0 });
+    await working(finding(3), () => annotator.ok("POST", `${path}?frames_max=3`, clip()));
+    expect(asked).toMatchObject([{ fps: null, frames_max: 3_000, uncut: true }, { frames_max: 3 }]);
+    expect(asked[1]?.uncut).toBeUndefined();
+  });
+
+  it("refuses a longer clip by name, with its frames and the most that are looked at", async () => {
+    const detail = "the clip has 3,010 frames to look at, and at most 3,000 are";
+    const long = failing("too_many_frames", detail);
+    const response = await working(long, () => annotator.send("POST", "/predict/video", clip()));
+    expect(response.status).toBe(413);
+    expect(await response.json()).toMatchObject({ code: "too_many_frames", detail });
+    // A node of an older release cuts the clip and tells so.
+    const cutting: NonNullable<Script["predict"]> = (task, by) => ({
+      ...(finding(3)(task, by) as object),
+      left_out: 10,
+    });
+    const refused = () => annotator.refused("POST", "/predict/video", clip());
+    expect(await working(cutting, refused)).toEqual([502, "task_failed"]);
+    expect(await stored()).toEqual([]);
+  });
+
   it("shows of a node's answer what the contract names, and no more", async () => {
     const chatty: NonNullable<Script["predict"]> = (task, by) => {
       const found = (finding(1)(task, by) as { frames: Record<string, unknown>[] }).frames;
@@ -310,7 +337,6 @@ describe("POST /predict/video", () => {
       frames_total: 300,
       frames: null,
     });
-    expect((task.payload as TaskPayload<"predict">).frames_max).toBe(300);
     const result = (await finding(1)(task, node)) as Record<string, unknown>;
     await node.finish(task, { outcome: "finished", result });
     expect(await viewer.ok("GET", path)).toMatchObject({ status: "completed" });

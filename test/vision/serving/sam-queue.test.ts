@@ -111,8 +111,10 @@ describe("the queue", () => {
     findings: index === 1 ? [] : [finding()],
   }));
   const onClip: NonNullable<Script["sam_video"]> = (task) => {
-    payloads.push(TASK_KINDS.sam_video.payload.parse(task.payload));
-    return resultOf([], { frames, left_out: { frames: 4, objects: 5, masks: 6 } });
+    const payload = TASK_KINDS.sam_video.payload.parse(task.payload);
+    payloads.push(payload);
+    const left_out = { frames: payload.uncut ? 0 : 4, objects: 5, masks: 6 };
+    return resultOf([], { frames, left_out });
   };
 
   it("looks at the frames of a clip, and keeps what was found under its id", async () => {
@@ -165,7 +167,7 @@ describe("the queue", () => {
     expect(await w.viewer.ok("GET", own)).toMatchObject({ status: "running", frames_done: 5 });
     payloads = [];
     const result = (await onClip(task, node)) as Record<string, unknown>;
-    expect(payloads).toMatchObject([{ frames_max: 30, fps: null }]);
+    expect(payloads).toMatchObject([{ frames_max: 600, fps: null, uncut: true }]);
     await node.finish(task, { outcome: "finished", result });
     expect(await w.viewer.ok("GET", own)).toMatchObject({ status: "completed" });
   });
@@ -210,6 +212,11 @@ describe("the queue", () => {
       (await codeOf(await working({ sam_video: failing(code) }, post))).slice(0, 2);
     expect(await asked("internal")).toEqual([502, "task_failed"]);
     expect(await asked("unsupported_media")).toEqual([415, "unsupported_media"]);
+    expect(await asked("too_many_frames")).toEqual([413, "too_many_frames"]);
+    const cutting: NonNullable<Script["sam_video"]> = () =>
+      resultOf([], { frames, left_out: { frames: 1, objects: 0, masks: 0 } });
+    const cut = await working({ sam_video: cutting }, post);
+    expect((await codeOf(cut)).slice(0, 2)).toEqual([502, "task_failed"]);
     const later = await post("/predict/sam/video?wait_seconds=0");
     const { prediction_id } = SamVideoPrediction.parse(await later.json());
     node.script = { sam_video: failing("unsupported_media") };

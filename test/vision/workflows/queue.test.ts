@@ -11,6 +11,7 @@ import { TASK_KINDS, type TaskResult } from "../../../shared/tasks.ts";
 import type { WorkflowDefinition } from "../../../shared/workflow/definition.ts";
 import type { WorkflowDelivery } from "../../../shared/workflows.ts";
 import { form, jpeg, mp4, png } from "../../support/media.ts";
+import { registerModel } from "../../support/registered-model.ts";
 import { type Script, type ScriptedNode, scriptedNode } from "../../support/scripted-node.ts";
 import { beginTransaction } from "../../support/transactions.ts";
 import { createWorkflowWorld, type WorkflowWorld } from "../../support/workflow-world.ts";
@@ -94,6 +95,35 @@ describe("a run on images", () => {
       ["more", bytes],
       ["more", bytes],
     ]);
+  });
+
+  it("is one of the active model on an image alone, where no saved workflow is named", async () => {
+    const path = "/workflows/run/image";
+    const sent = () => form({ content: png(64, 48) });
+    expect(await w.engineer.refused("POST", path, sent())).toEqual([409, "state_conflict"]);
+    const { model_id } = await registerModel(w.world, w.workspaceId);
+    await w.world.visionDatabase.execute(
+      sql`UPDATE model SET active = true WHERE id = ${model_id}::uuid`,
+    );
+    const objects = [{ class: "disc", confidence: 0.9, bbox: [1, 2, 30, 40] }];
+    const outputs = { predictions: { frame: { width: 64, height: 48 }, objects }, image: address };
+    const asked: unknown[] = [];
+    const answer = await working(
+      {
+        workflow: (task) => {
+          const { models, definition } = TASK_KINDS.workflow.payload.parse(task.payload);
+          asked.push(Object.values(models).map((one) => one.model_id));
+          asked.push(definition.steps.map(({ type }) => type));
+          return { failure: null, outputs, steps: [], effects: [], state: {}, seconds: 0.1 };
+        },
+      },
+      async () => RunAnswer.parse(await w.engineer.ok("POST", path, sent())),
+    );
+    expect(answer).toMatchObject({ version: null, outputs, served_by: "node" });
+    expect(asked).toEqual([[model_id], ["detector@1", "draw_boxes@1", "draw_labels@1"]]);
+    expect(await w.viewer.refused("POST", path, sent())).toEqual([403, "forbidden"]);
+    const stranger = await w.stranger();
+    expect(await stranger.refused("POST", path, sent())).toEqual([409, "state_conflict"]);
   });
 
   it("is told what failed there, and which answer is not believed", async () => {
@@ -321,6 +351,22 @@ describe("a run on a clip", () => {
     const { run_id } = await start("wait_seconds=0");
     const canceled = await w.engineer.ok("DELETE", `/workflows/runs/${run_id}`);
     expect(canceled).toMatchObject({ status: "canceled", frames: null });
+  });
+
+  it("is on every frame up to 3,000, and refused by name where its clip has more", async () => {
+    const payloads: unknown[] = [];
+    const refusing: NonNullable<Script["workflow_video"]> = (task) => {
+      payloads.push(task.payload);
+      const failed = { outcome: "failed" as const, code: "too_many_frames", retryable: false };
+      return { ...failed, detail: "the clip has 3,010 frames" };
+    };
+    const body = form({ content: mp4() }, ["definition", JSON.stringify(telling())]);
+    const path = `/workflows/run/video?workspace_id=${w.workspaceId}`;
+    const answer = await working({ workflow_video: refusing }, () =>
+      w.engineer.refused("POST", path, body),
+    );
+    expect(answer).toEqual([413, "too_many_frames"]);
+    expect(payloads).toMatchObject([{ fps: null, frames_max: 3_000, uncut: true }]);
   });
 
   it("is not believed where a node answers what the plan cannot give", async () => {

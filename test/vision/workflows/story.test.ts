@@ -208,6 +208,13 @@ it.skipIf(!tools)(
           form({ field: "image", content }),
         ),
       );
+    const looked = RunAnswer.parse(
+      await w.engineer.ok("POST", "/workflows/run/image", form({ content })),
+    );
+    expect(looked.outputs.predictions).toMatchObject({ frame: { width: 160, height: 120 } });
+    const seen = Buffer.from(String(looked.outputs.image).split(",")[1] ?? "", "base64");
+    expect(await sharp(seen).metadata()).toMatchObject({ width: 160, height: 120 });
+
     const answer = await serve();
     // One is red and in the zone, one is green and outside of it; each of two crops shows both,
     // which are one object each again once they are stitched.
