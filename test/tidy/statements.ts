@@ -7,8 +7,8 @@ import type { Statement } from "../contract/statement.ts";
 export const CONTRACT_FILE = /^test\/contract\/(?!statement\.ts)\w+\.ts$/;
 
 /**
- * Faults of a table that has to hold the statements 1 to `count` in order, a sentence each. `textOf`
- * returns the text of a file, or undefined where the repository has no such file.
+ * Faults of a table that has to hold the statements 1 to `count` in order, a sentence each.
+ * `textOf` returns the text of a file, or undefined where the repository has no such file.
  */
 export function statementFaults(
   statements: readonly Statement[],
