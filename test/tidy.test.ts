@@ -19,6 +19,7 @@ import * as targetsSchema from "../db/vision/targets.ts";
 import * as trainingSchema from "../db/vision/training.ts";
 import * as workflowsSchema from "../db/vision/workflows.ts";
 import { ERRORS } from "../shared/errors.ts";
+import type { Statement } from "./contract/statement.ts";
 import { unassigned, unawaited } from "./tidy/commands.ts";
 import {
   brokenLinks,
@@ -33,6 +34,7 @@ import {
 import { brokenImports, importCircles, roomOf } from "./tidy/imports.ts";
 import { deadExports, deadFiles } from "./tidy/leftovers.ts";
 import { isNameBanned, RULES, violationsOf } from "./tidy/rules.ts";
+import { CONTRACT_FILE, statementFaults } from "./tidy/statements.ts";
 
 const ROOT = resolve(import.meta.dirname, "..");
 const README_WORDS_MAX = 1_200;
@@ -46,6 +48,8 @@ const CONFIGURATIONS = {
 };
 /** Where an error code is documented: with the services that answer it. */
 const API_READMES = ["edge/markets/README.md", "edge/console/README.md", "edge/vision/README.md"];
+/** Number of statements of each contract, by the exported name of its table. */
+const STATEMENT_COUNTS: Readonly<Record<string, number>> = { MARKETS: 167, VISION: 147 };
 /** Rooms that people meet. */
 const DOCUMENTED_ROOMS = [
   "edge/markets",
@@ -289,6 +293,40 @@ describe("documents", () => {
     const documents = tracked.filter((file) => file.endsWith(".md"));
     expect(documents.flatMap((file) => unknownCommands(read(file), scripts))).toEqual([]);
     expect(unknownCommands("`npm run bench`, `npm run nothing`", scripts)).toEqual(["nothing"]);
+  });
+});
+
+describe("contracts", () => {
+  const sourceOf = (file: string) => (tracked.includes(file) ? read(file) : undefined);
+  const tables = tracked.filter((file) => CONTRACT_FILE.test(file));
+
+  it("have a table of statements", () => {
+    expect(tables).toContain("test/contract/markets.ts");
+  });
+
+  it.each(tables)("have in %s a test for every statement", async (file) => {
+    const exported: Record<string, readonly Statement[]> = await import(join(ROOT, file));
+    const faults = Object.entries(exported).flatMap(([name, statements]) =>
+      statementFaults(statements, STATEMENT_COUNTS[name] ?? 0, sourceOf),
+    );
+    expect([Object.keys(exported).length, faults]).toEqual([1, []]);
+  });
+
+  it("find a statement that no test holds", () => {
+    const held = { number: 1, text: "rows are sorted", file: "test/x.test.ts", test: "sorts %s" };
+    const source = (file: string) => (file === held.file ? `it("sorts %s", () => {});` : undefined);
+    const faults = (...statements: Statement[]) => statementFaults(statements, 2, source);
+    const second = { ...held, number: 2 };
+    expect(faults(held, second)).toEqual([]);
+    expect(faults(held)).toEqual(["1 statements, not 2"]);
+    expect(faults(held, { ...held, number: 3 })).toEqual(["3 stands where 2 belongs"]);
+    expect(faults(held, { ...second, text: " " })).toEqual(["2 has no text"]);
+    expect(faults(held, { ...second, file: "test/y.test.ts" })).toEqual([
+      "2: there is no file test/y.test.ts",
+    ]);
+    expect(faults(held, { ...second, test: "sorts" })).toEqual([
+      '2: test/x.test.ts has no test with the title "sorts"',
+    ]);
   });
 });
 

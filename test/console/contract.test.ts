@@ -57,6 +57,13 @@ describe("the operator API", () => {
     });
   });
 
+  it("has every schedule on from the start", async () => {
+    const jobs = Job.array().parse(await (await call("/jobs")).json());
+    const schedules = jobs.flatMap((job) => job.schedules);
+    expect(schedules.length).toBeGreaterThanOrEqual(9);
+    expect(schedules.filter(({ enabled }) => !enabled)).toEqual([]);
+  });
+
   it("refuses what a body does not name: a misspelt partition would launch the newest", async () => {
     const range = { job: "grid_region", first: yesterday, last: yesterday };
     for (const [path, body] of [

@@ -28,6 +28,15 @@ describe("the container recipe", () => {
     expect(read("compose.yaml")).toContain("SERVICE_API_URL: http://vantage:8001");
   });
 
+  it("serves the operator console on 3000, inside and on the host", () => {
+    expect(of("ENV").join(" ")).toMatch(/\bVANTAGE_CONSOLE_PORT=3000\b/);
+    expect(of("EXPOSE").join(" ").split(" ")).toContain("3000");
+    expect(read("compose.yaml")).toContain('- "3000:3000"');
+    const usage = readFileSync(join(ROOT, "edge/local/start.txt"), "utf8");
+    expect(usage).toMatch(/read API, default 8000\b/);
+    expect(usage).toMatch(/operator console, default 3000\b/);
+  });
+
   it("copies only what is there, and no state, secret or build of this machine", () => {
     const copied = of("COPY").flatMap((line) =>
       line

@@ -6,7 +6,7 @@ import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
 import { type NeonEndpoint, startNeonEndpoint } from "../../edge/local/neon.ts";
 import { compact } from "../../edge/markets/store/compact.ts";
-import { SeriesRecord } from "../../shared/markets.ts";
+import { Health, SeriesRecord } from "../../shared/markets.ts";
 import { type Cuttable, cuttable } from "../support/cuttable.ts";
 import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 
@@ -291,6 +291,15 @@ describe("a store that fails", () => {
     await expect(response.arrayBuffer()).rejects.toThrow();
     await expect.poll(() => world.logs.join("")).toContain("stream_ended");
     expect((await get(path("erco"))).status).toBe(200);
+  });
+
+  it("is no matter to the health, which reads the catalog of vintages and no object", async () => {
+    const { rows } = await world.database.execute<{ newest: string }>(
+      sql`SELECT max(as_of)::text AS newest FROM vintage`,
+    );
+    const health = Health.parse(await (await get(`${world.urls.markets}/healthz`)).json());
+    expect(health.status).toBe("ok");
+    expect(Date.parse(health.latest_as_of ?? "")).toBe(Date.parse(rows[0]?.newest ?? ""));
   });
 
   it("gives not even what the cache holds while the catalog does not answer", async () => {
