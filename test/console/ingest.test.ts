@@ -113,12 +113,14 @@ describe("a cron tick", () => {
     const rows = SeriesRecord.array().parse(await response.json());
     expect(rows.length).toBeGreaterThan(150);
     // The look-back was learned long after it was published; the newest rows were learned in time.
-    const isLate = (row: SeriesRecord) => Date.parse(row.Datetime) < systemClock() - 50 * HOUR;
-    const isNew = (row: SeriesRecord) => Date.parse(row.Datetime) > systemClock() - 48 * HOUR;
-    expect(rows.filter(isLate).every((row) => row.vintage_reconstructed)).toBe(true);
-    expect(rows.filter(isLate).length).toBeGreaterThan(100);
-    expect(rows.filter(isNew).some((row) => row.vintage_reconstructed)).toBe(false);
-    expect(rows.filter(isNew).length).toBeGreaterThan(10);
+    const age = (row: SeriesRecord) => systemClock() - Date.parse(row.Datetime);
+    const [late, recent] = [
+      rows.filter((row) => age(row) > 50 * HOUR),
+      rows.filter((row) => age(row) < 48 * HOUR),
+    ];
+    expect([late.length > 100, recent.length > 10]).toEqual([true, true]);
+    expect(late.every((row) => row.vintage_reconstructed)).toBe(true);
+    expect(recent.some((row) => row.vintage_reconstructed)).toBe(false);
   });
 
   it("does not fire a schedule that is switched off", async () => {
@@ -480,20 +482,12 @@ describe("a backfill that failed", () => {
       followBackfill(world.operator, await world.operator.startBackfill(request), () => {});
     expect((await ask()).runs).toMatchObject({ failed: 1, succeeded: 0 });
     fault = undefined;
-    expect((await ask()).runs).toMatchObject({ failed: 0, succeeded: 1 });
-    expect((await ask()).runs).toMatchObject({ failed: 0, succeeded: 1 });
+    for (let again = 0; again < 2; again++)
+      expect((await ask()).runs).toMatchObject({ failed: 0, succeeded: 1 });
   });
 });
 
 describe("credentials", () => {
-  it("that are missing fail the run at once, by name", async () => {
-    const real = await createWorld({ services: ["console"] });
-    const id = await real.operator.launch("grid_region");
-    const run = await followRun(real.operator, id);
-    expect(run).toMatchObject({ state: "failed", attempt: 1, error_code: "credential_missing" });
-    expect(run.error_detail).toContain("EIA_API_KEY is not set");
-  });
-
   it("never reach a log or a stored row", async () => {
     const { rows } = await world.database.execute(sql`
       SELECT json_agg(run)::text || (SELECT json_agg(vintage.source_url)::text FROM vintage) AS text FROM run`);

@@ -2,7 +2,6 @@
 
 import type { Statement } from "./statement.ts";
 
-const CONSOLE_CONTRACT = "test/console/contract.test.ts";
 const CONSOLE_INGEST_ERCOT = "test/console/ingest-ercot.test.ts";
 const CONSOLE_INGEST = "test/console/ingest.test.ts";
 const CONSOLE_PAGES = "test/console/pages.test.ts";
@@ -54,14 +53,14 @@ export const RECORD_STATEMENTS: readonly Statement[] = [
   {
     number: 80,
     text: "power checks compute the newest valid time per instrument_id",
-    file: INGEST_READ_BACK,
-    test: "lists symbols more than three days behind the freshest, and passes",
+    file: "test/ingest/instruments.test.ts",
+    test: "an instrument stays on the list long after its last row left the window",
   },
   {
     number: 81,
     text: "symbols more than 3 days behind are listed in stale_symbols",
-    file: INGEST_READ_BACK,
-    test: "lists symbols more than three days behind the freshest, and passes",
+    file: "test/ingest/instruments.test.ts",
+    test: "an instrument stays on the list long after its last row left the window",
   },
   {
     number: 82,
@@ -90,20 +89,20 @@ export const RECORD_STATEMENTS: readonly Statement[] = [
   {
     number: 86,
     text: "a materialization records instrument_ids",
-    file: CONSOLE_INGEST,
-    test: "records what it materialised, as the spec lists it",
+    file: "test/ingest/records.test.ts",
+    test: "an execution that changes nothing records what is in force",
   },
   {
     number: 87,
     text: "a materialization records the committed as_of",
-    file: CONSOLE_INGEST,
-    test: "records what it materialised, as the spec lists it",
+    file: "test/ingest/records.test.ts",
+    test: "an execution that changes nothing records what is in force",
   },
   {
     number: 88,
     text: "a materialization records the store version",
-    file: CONSOLE_INGEST,
-    test: "records what it materialised, as the spec lists it",
+    file: "test/ingest/records.test.ts",
+    test: "an execution that changes nothing records what is in force",
   },
   {
     number: 89,
@@ -192,9 +191,9 @@ export const RECORD_STATEMENTS: readonly Statement[] = [
   {
     number: 103,
     text: "a missing credential fails the pipeline's runs at once",
-    file: CONSOLE_INGEST,
-    test: "that are missing fail the run at once, by name",
-    note: "npm start uses its sandbox instead; ERCOT without credentials reads the public documents.",
+    file: "test/console/credentials.test.ts",
+    test: "%s fails at once, and names %s",
+    note: "npm start uses its sandbox instead.",
   },
   {
     number: 104,
@@ -265,8 +264,8 @@ export const RECORD_STATEMENTS: readonly Statement[] = [
   {
     number: 115,
     text: "false marks a true vintage",
-    file: CONSOLE_CONTRACT,
-    test: "launches the newest partition as a forward vintage, an older one as a reconstruction",
+    file: "test/markets/late-rows.test.ts",
+    test: "flags the look-back of a first commit, and not what it learns in time or ahead",
   },
   {
     number: 116,

@@ -105,8 +105,8 @@ export const PIPELINE_STATEMENTS: readonly Statement[] = [
   {
     number: 14,
     text: "true point-in-time history accrues only going forward",
-    file: CONSOLE_CONTRACT,
-    test: "launches the newest partition as a forward vintage, an older one as a reconstruction",
+    file: "test/markets/late-rows.test.ts",
+    test: "flags the look-back of a first commit, and not what it learns in time or ahead",
   },
   {
     number: 15,

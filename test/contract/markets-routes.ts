@@ -2,7 +2,6 @@
 
 import type { Statement } from "./statement.ts";
 
-const CONSOLE_INGEST = "test/console/ingest.test.ts";
 const HTTP_KEYS = "test/http/keys.test.ts";
 const INGEST_READ_BACK = "test/ingest/read-back.test.ts";
 const MARKETS_ANSWERS = "test/markets/answers.test.ts";
@@ -37,8 +36,8 @@ export const ROUTE_STATEMENTS: readonly Statement[] = [
   {
     number: 129,
     text: "/healthz has no parameters and no errors",
-    file: MARKETS_SPEC_PAIRS,
-    test: "answers 200 with nothing stored and no graph",
+    file: "test/markets/contract.test.ts",
+    test: "passes over parameters that it does not know",
     note: "It answers 200 also where the store is silent, with the status degraded.",
   },
   {
@@ -269,7 +268,7 @@ export const ROUTE_STATEMENTS: readonly Statement[] = [
   {
     number: 167,
     text: "vintages are identified by as_of; the store version is in the metadata",
-    file: CONSOLE_INGEST,
-    test: "records what it materialised, as the spec lists it",
+    file: "test/ingest/records.test.ts",
+    test: "an execution that changes nothing records what is in force",
   },
 ];

@@ -14,8 +14,8 @@ export const RULE_STATEMENTS: readonly Statement[] = [
   {
     number: 124,
     text: "report: hero stats",
-    file: "test/vision/training/abuse.test.ts",
-    test: "counts the frames that its split keeps, as the manifest does",
+    file: "test/vision/datasets/single-video.test.ts",
+    test: "of %i annotated frames counts all: %s, %s, %i epochs",
   },
   {
     number: 125,
@@ -33,25 +33,25 @@ export const RULE_STATEMENTS: readonly Statement[] = [
     number: 127,
     text: "report: recommended settings",
     file: "test/vision/datasets/quality.test.ts",
-    test: "of %i annotated frames: %s, %s, %i epochs",
+    test: "of %i annotated frames: %s, %s, %i epochs, batch %i",
   },
   {
     number: 128,
     text: "report: rule <50",
-    file: "test/vision/datasets/quality.test.ts",
-    test: "of %i annotated frames: %s, %s, %i epochs",
+    file: "test/vision/datasets/single-video.test.ts",
+    test: "of %i annotated frames counts all: %s, %s, %i epochs",
   },
   {
     number: 129,
     text: "report: rule 200-1000 det26s",
-    file: "test/vision/datasets/quality.test.ts",
-    test: "of %i annotated frames: %s, %s, %i epochs",
+    file: "test/vision/datasets/single-video.test.ts",
+    test: "of %i annotated frames counts all: %s, %s, %i epochs",
   },
   {
     number: 130,
     text: "report: rule 1000+ det26m",
-    file: "test/vision/datasets/quality.test.ts",
-    test: "of %i annotated frames: %s, %s, %i epochs",
+    file: "test/vision/datasets/single-video.test.ts",
+    test: "of %i annotated frames counts all: %s, %s, %i epochs",
   },
   {
     number: 131,

@@ -52,7 +52,7 @@ export const SERVICE_STATEMENTS: readonly Statement[] = [
     number: 8,
     text: "does: 7 comparisons, experiments",
     file: "test/vision/experiments/comparisons.test.ts",
-    test: "answers an image at once, with both models",
+    test: "answers an image at once, with both models' objects and an overlay",
   },
   {
     number: 9,

@@ -79,7 +79,7 @@ export const SERVING_STATEMENTS: readonly Statement[] = [
     number: 92,
     text: "POST /comparisons/run | an input | side-by-side diff of both models",
     file: "test/vision/experiments/comparisons.test.ts",
-    test: "answers an image at once, with both models",
+    test: "answers an image at once, with both models' objects and an overlay",
   },
   {
     number: 93,

@@ -27,6 +27,7 @@ const daily: Pipeline = {
   timeZone: "UTC",
   valueColumns: ["value"],
   freshness: { warningMs: 10 * MINUTE, errorMs: DAY },
+  publishedWithinMs: 10 * DAY,
   libraries: ["power.daily"],
   partitions: { unit: "day", first: "2020-01-01" },
   schedules: [],

@@ -125,7 +125,7 @@ export async function materialize(
 const rowsOf = (series: readonly FetchedSeries[]) =>
   series.reduce((total, { rows }) => total + rows.length, 0);
 
-interface Materialized {
+interface MaterializedRows {
   accepted: readonly FetchedSeries[];
   commits: Commits;
   stored: StoredWindow;
@@ -138,7 +138,7 @@ interface Materialized {
 async function recordOf(
   database: Database,
   execution: ClaimedExecution,
-  { accepted, commits, stored }: Materialized,
+  { accepted, commits, stored }: MaterializedRows,
 ): Promise<
   Pick<
     MaterializationMetadata,
@@ -157,7 +157,7 @@ async function recordOf(
   ]);
   const rowsIn = (written: typeof vintages) => written.reduce((total, { rows }) => total + rows, 0);
   const asOf = vintages.reduce((newest, one) => Math.max(newest, one.asOf), stored.asOf);
-  // Of a series that an earlier attempt committed, the rows are not known any more.
+  // The rows of a series that an earlier attempt committed are not known any more.
   const earlier = accepted.filter(
     ({ library, symbol }) =>
       !commits.changedSeries.has(`${library} ${symbol}`) &&

@@ -123,8 +123,8 @@ async function refuseWithoutWeights({ database }: Parts, run: RunRow): Promise<v
 
 /**
  * Registers the best weights of a run that has ended, which a stop passes over for the latest.
- * Asking again returns the same model. Fails with `state_conflict` before the run's end, and where it left
- * no such weights.
+ * Asking again returns the same model. Fails with `state_conflict` before the run's end, and where
+ * it left no such weights.
  */
 export async function registerBest(parts: Parts, run: RunRow): Promise<ModelRow> {
   const { database } = parts;

@@ -1,5 +1,5 @@
-// What a stop registers, and what of a stopped run may be registered besides. Goal: the model is the
-// run's latest weights, and no object that a node only claims to have written becomes a model.
+// What a stop registers, and what of a stopped run may be registered besides. Goal: the model is
+// the run's latest weights, and no object that a node only claims to have written becomes a model.
 
 import { beforeAll, describe, expect, it } from "vitest";
 import { BEST_WEIGHTS, Model } from "../../../shared/training.ts";

@@ -99,7 +99,8 @@ export const systemLoad: Pipeline = {
   valueColumns: ["value"],
   lookbackMs: DAY,
   freshness: { warningMs: 3 * HOUR, errorMs: 8 * HOUR },
-  // The final report of a day comes at 05:50 of the next, 30 hours after the day's first hour began.
+  // The final report of a day comes at 05:50 of the next one, 30 hours after the day's first hour
+  // began.
   publishedWithinMs: 32 * HOUR,
   // The tick at 00:35 aims at a day whose first hour is shown at about 01:20.
   release: { everyMs: 15 * MINUTE, windowMs: 2 * HOUR },
