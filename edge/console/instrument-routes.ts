@@ -67,7 +67,7 @@ export function addInstruments(app: App<Console>) {
       params: z.object({
         instrument_id: namePart().meta({
           description: "instrument identifier",
-          example: "power.generation_by_fuel.erco.wnd",
+          example: "power.demand.erco",
         }),
       }),
       ...jsonBody(

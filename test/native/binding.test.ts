@@ -18,13 +18,13 @@ import { describe, expect, it } from "vitest";
 import type { Engine, EngineOptions } from "../../native/index.d.ts";
 import { ADDON, ENGINE_ENVIRONMENT } from "../../native/load.ts";
 import { native } from "./engine.ts";
+import { PLAIN } from "./plain-training.ts";
 import {
   batchOf,
   CLASSES,
   dice,
   fingerprint,
   graph,
-  PLAIN,
   randomImage,
   splitOf,
   withEngine,

@@ -9,7 +9,7 @@ import type { Engine, FeatureBatch, TrainingOptions } from "../../native/index.d
 import { featureGraph, LEVEL_STRIDES } from "../../shared/detector.ts";
 import { seeded, tensorFile } from "../support/weights.ts";
 import { native } from "./engine.ts";
-import { PLAIN } from "./training-world.ts";
+import { PLAIN } from "./plain-training.ts";
 
 const CHANNELS = 5;
 const SIDE = 64;

@@ -3,7 +3,7 @@
 import { loadEngine } from "../../native/load.ts";
 import { deployed } from "../../shared/deployed-detector.ts";
 import { detectorGraph } from "../../shared/detector.ts";
-import { PLAIN } from "./training-world.ts";
+import { PLAIN } from "./plain-training.ts";
 
 const loaded = loadEngine();
 if ("missing" in loaded) throw new Error(loaded.missing);

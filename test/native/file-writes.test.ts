@@ -11,7 +11,8 @@ import { promisify } from "node:util";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { ADDON, ENGINE_ENVIRONMENT } from "../../native/load.ts";
 import { native } from "./engine.ts";
-import { graph, PLAIN } from "./training-world.ts";
+import { PLAIN } from "./plain-training.ts";
+import { graph } from "./training-world.ts";
 
 const SIZE = 64;
 let folder: string;

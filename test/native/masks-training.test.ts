@@ -7,10 +7,11 @@ import { describe, expect, it } from "vitest";
 import type { Batch, Engine } from "../../native/index.d.ts";
 import { detectorGraph } from "../../shared/detector.ts";
 import { native } from "./engine.ts";
+import { PLAIN } from "./plain-training.ts";
 import { COLOURS, withImages } from "./rectangle-images.ts";
 import { headerOf } from "./safetensors.ts";
 import { disc, frame, horseshoe, shapeImage, triangle } from "./shape-images.ts";
-import { LIVELY, PLAIN } from "./training-world.ts";
+import { LIVELY } from "./training-world.ts";
 
 const SIZE = 64;
 const graph = detectorGraph("det26n", COLOURS.length, "segmentation");

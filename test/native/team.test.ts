@@ -10,9 +10,10 @@ import { detectorGraph } from "../../shared/detector.ts";
 import { followers } from "../support/followers.ts";
 import { mountSmallDisk, type SmallDisk } from "../support/small-disk.ts";
 import { native } from "./engine.ts";
+import { PLAIN } from "./plain-training.ts";
 import { COLOURS, withImages } from "./rectangle-images.ts";
 import { disc, frame, horseshoe, type Shape, shapeImage, triangle } from "./shape-images.ts";
-import { fingerprint, LIVELY, learned, PLAIN, tensors, valuesOf } from "./training-world.ts";
+import { fingerprint, LIVELY, learned, tensors, valuesOf } from "./training-world.ts";
 
 const SIZE = 64;
 const disk = mountSmallDisk(1024 ** 2);
