@@ -182,13 +182,27 @@ describe("npm start", () => {
       const recorded = await client.query(`
         SELECT key, value FROM run, jsonb_each_text(metadata -> 'store_version')
          WHERE NOT EXISTS (SELECT FROM vintage JOIN series ON series.id = series_id
-           WHERE library || '.' || symbol = key AND seq = value::int AND run_id = run.id::text)`);
+           WHERE library || '.' || symbol = key AND seq = value::int)`);
       expect(recorded.rows).toEqual([]);
+      // Each series of the grid's regions has one instrument, of the same name.
+      const changed = await client.query(`
+        SELECT name, run.id FROM run,
+          jsonb_array_elements_text(metadata -> 'changed_instrument_ids') name
+         WHERE job = 'grid_region' AND NOT EXISTS (
+          SELECT FROM vintage JOIN series ON series.id = series_id
+           WHERE library || '.' || symbol = name AND run_id = run.id::text
+             AND seq <= (metadata -> 'store_version' ->> name)::int)`);
+      expect(changed.rows).toEqual([]);
       const unrecorded = await client.query(`
         SELECT library || '.' || symbol AS name, run_id FROM vintage JOIN series ON series.id = series_id
          WHERE NOT EXISTS (SELECT FROM run WHERE run.id::text = run_id AND state = 'succeeded'
-           AND metadata -> 'store_version' ? (library || '.' || symbol))`);
+           AND metadata -> 'changed_instrument_ids' <> '[]'
+           AND (metadata -> 'store_version' ->> (library || '.' || symbol))::int >= seq)`);
       expect(unrecorded.rows).toEqual([]);
+      const unwritten = await client.query(`
+        SELECT id FROM run WHERE metadata -> 'changed_instrument_ids' <> '[]'
+           AND NOT EXISTS (SELECT FROM vintage WHERE run_id = run.id::text)`);
+      expect(unwritten.rows).toEqual([]);
     } finally {
       await client.end();
       await server.stop();
