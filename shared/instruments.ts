@@ -1,8 +1,7 @@
 // What the operator API tells of single instruments and of the flags of stored rows.
 
 import { z } from "zod";
-
-const instant = z.string().meta({ format: "date-time", example: "2026-01-31T05:00:00.000Z" });
+import { instant } from "./markets.ts";
 
 /** Rows of a series that are flagged as true vintages but were learned too late for it. */
 export const LateRows = z

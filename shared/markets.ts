@@ -5,7 +5,10 @@ import { z } from "zod";
 /** A named shape or null. `.nullable()` would have descriptions name the shape with its null. */
 const orNull = <Shape extends z.ZodType>(shape: Shape) => z.union([shape, z.null()]);
 
-const instant = z.string().meta({ format: "date-time", example: "2026-01-31T05:00:00.000Z" });
+/** An instant on the wire, ISO 8601. */
+export const instant = z
+  .string()
+  .meta({ format: "date-time", example: "2026-01-31T05:00:00.000Z" });
 
 /** One row of `GET /series`. Value columns beyond `value` depend on the library. */
 export const SeriesRecord = z

@@ -70,9 +70,7 @@ export async function askOutside(
         signal,
         ...(request.body === undefined ? {} : { body: request.body }),
       });
-      if (![301, 302, 303, 307, 308].includes(response.status)) {
-        return await wholeAnswer(response, request.bytesMax);
-      }
+      if (!isRedirect(response)) return await wholeAnswer(response, request.bytesMax);
       await response.body?.cancel().catch(() => {});
       const next = URL.parse(response.headers.get("Location") ?? "", url);
       if (!next) return "redirects nowhere";
@@ -85,7 +83,20 @@ export async function askOutside(
   }
 }
 
+/** Whether an answer sends its client to another address. */
+export const isRedirect = ({ status }: Response): boolean =>
+  [301, 302, 303, 307, 308].includes(status);
+
 async function wholeAnswer(response: Response, bytesMax: number): Promise<OutboundAnswer | string> {
+  const body = await boundedBody(response, bytesMax);
+  return body ? { status: response.status, body } : `answered with more than ${bytesMax} bytes`;
+}
+
+/** The body of an answer, or null, with the rest canceled, where it has more bytes than a bound. */
+export async function boundedBody(
+  response: Response,
+  bytesMax: number,
+): Promise<Uint8Array<ArrayBuffer> | null> {
   const chunks: Uint8Array[] = [];
   let bytes = 0;
   const reader = response.body?.getReader();
@@ -95,7 +106,7 @@ async function wholeAnswer(response: Response, bytesMax: number): Promise<Outbou
     bytes += value.length;
     if (bytes > bytesMax) {
       await reader?.cancel().catch(() => {});
-      return `answered with more than ${bytesMax} bytes`;
+      return null;
     }
     chunks.push(value);
   }
@@ -105,5 +116,5 @@ async function wholeAnswer(response: Response, bytesMax: number): Promise<Outbou
     body.set(chunk, end);
     end += chunk.length;
   }
-  return { status: response.status, body };
+  return body;
 }

@@ -97,8 +97,8 @@ export function instant(
 }
 
 /**
- * The window of a read, epoch milliseconds, both ends inclusive; one that ends before it starts
- * holds no row. Fails with `bad_datetime`.
+ * The window of a read, epoch milliseconds, both ends inclusive; a window that ends before
+ * it starts holds no row. Fails with `bad_datetime`.
  */
 export function bounds(query: { start?: string | undefined; end?: string | undefined }) {
   return { start: instant("start", query.start, "up"), end: instant("end", query.end) };

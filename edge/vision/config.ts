@@ -18,7 +18,7 @@ import {
   truth,
 } from "../http/config.ts";
 import { publicResolver, resolverAt } from "../http/public-address.ts";
-import type { LinkPrefix, Parts } from "./base/parts.ts";
+import { type LinkPrefix, type Parts, SERVICE_PREFIXES } from "./base/parts.ts";
 import { SEALING_KEY_MIN } from "./base/sealing.ts";
 
 /** Characters of a key that signs. */
@@ -55,8 +55,6 @@ const signingKeys = () =>
     )
     .transform((keys) => keys.map((key) => new Secret(key)));
 
-/** Folders of the bucket that hold the service's own objects, and those of all workspaces. */
-const SERVICE_PREFIXES = ["ws/", "imports/"];
 const LINK_FORM = /^((?:[^/=\s\\]+\/)+)=([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
 
 /** Prefixes of the bucket, each with the workspace that may link what lies under it. */

@@ -161,33 +161,37 @@ function oldestNewest(read: readonly FetchedSeries[]): number | null {
 /**
  * The watch-list of a power pipeline: symbols, and instruments of the symbols that hold several,
  * whose newest stored valid time, however old, lies more than three days before the freshest of
- * their library. Those that an operator retired are listed apart.
+ * their library. Retired instruments are listed apart.
  */
 async function watchedSymbols(
-  parts: CheckParts,
+  { store, database }: CheckParts,
   { libraries, owns }: Pipeline,
   read: readonly FetchedSeries[],
 ): Promise<Pick<CheckResult, "stale_symbols" | "retired_symbols">> {
-  const known = await parts.store.libraries();
+  const known = await store.libraries();
   const watched = libraries.filter(
     (library) => library.startsWith("power.") && known.includes(library),
   );
   const stale_symbols: string[] = [];
   const retired_symbols: string[] = [];
-  for (const library of watched) {
-    const symbols = (await parts.store.symbols(library)).filter(
-      ({ symbol }) => owns?.(symbol) ?? true,
-    );
+  if (watched.length === 0) return { stale_symbols, retired_symbols };
+  const series = await Promise.all(
+    watched.map(async (library) => ({
+      library,
+      symbols: (await store.symbols(library)).filter(({ symbol }) => owns?.(symbol) ?? true),
+    })),
+  );
+  const recorded = new Set((await listInstruments(database, watched)).map(seriesOf));
+  await recordNewest(database, await newestRows(store, series, { recorded, read }));
+  const bySeries = Map.groupBy(await listInstruments(database, watched), seriesOf);
+  for (const { library, symbols } of series) {
     const freshest = symbols.reduce((max, { validMax }) => Math.max(max, validMax), -Infinity);
-    await recordNewest(parts.database, await newestRows(parts, library, { symbols, read }));
-    const instruments = await listInstruments(parts.database, [library]);
-    const bySymbol = Map.groupBy(instruments, ({ symbol }) => symbol);
+    const nameOf = ({ instrumentId }: { instrumentId: string }) =>
+      instrumentId.slice(library.length + 1);
     for (const { symbol } of symbols) {
-      const own = bySymbol.get(symbol) ?? [];
+      const own = bySeries.get(seriesOf({ library, symbol })) ?? [];
       const active = own.filter(({ retiredAt }) => retiredAt === null);
       const stale = active.filter(({ validMax }) => freshest - validMax > STALE_DAYS * DAY);
-      const nameOf = ({ instrumentId }: { instrumentId: string }) =>
-        instrumentId.slice(library.length + 1);
       // A symbol of which nothing is fresh is named as a whole.
       if (stale.length > 0 && stale.length === active.length) stale_symbols.push(symbol);
       else stale_symbols.push(...stale.map(nameOf));
@@ -197,9 +201,12 @@ async function watchedSymbols(
   return { stale_symbols, retired_symbols };
 }
 
+/** A series as the key of a map. */
+const seriesOf = ({ library, symbol }: SeriesName): string => `${library} ${symbol}`;
+
 interface WatchedLibrary {
+  library: string;
   symbols: readonly { symbol: string; validMax: number }[];
-  read: readonly FetchedSeries[];
 }
 
 /**
@@ -208,26 +215,23 @@ interface WatchedLibrary {
  * whose newest row the catalog knows.
  */
 async function newestRows(
-  { store, database }: CheckParts,
-  library: string,
-  { symbols, read }: WatchedLibrary,
+  store: Store,
+  watched: readonly WatchedLibrary[],
+  { recorded, read }: { recorded: ReadonlySet<string>; read: readonly FetchedSeries[] },
 ): Promise<NewestRow[]> {
-  const instruments = await listInstruments(database, [library]);
-  const recorded = new Set(instruments.map(({ symbol }) => symbol));
-  const windows = new Map(
-    read.filter((one) => one.library === library).map(({ symbol, rows }) => [symbol, rows]),
-  );
+  const windows = new Map(read.map((one) => [seriesOf(one), one.rows]));
   const newest: NewestRow[] = [];
-  for (const { symbol, validMax } of symbols) {
-    let found = newestOf(windows.get(symbol) ?? []);
-    if (!recorded.has(symbol)) {
-      const isAlone = found.size === 1 && found.has(`${library}.${symbol}`);
-      found = isAlone
-        ? new Map([[`${library}.${symbol}`, validMax]])
-        : await newestStored(store, { library, symbol });
-    }
-    for (const [instrumentId, datetime] of found) {
-      newest.push({ library, symbol, instrumentId, datetime });
+  for (const { library, symbols } of watched) {
+    for (const { symbol, validMax } of symbols) {
+      const series = { library, symbol };
+      let found = newestOf(windows.get(seriesOf(series)) ?? []);
+      if (!recorded.has(seriesOf(series))) {
+        const only = `${library}.${symbol}`;
+        const isAlone = found.size === 1 && found.has(only);
+        found = isAlone ? new Map([[only, validMax]]) : await newestStored(store, series);
+      }
+      for (const [instrumentId, datetime] of found)
+        newest.push({ ...series, instrumentId, datetime });
     }
   }
   return newest;

@@ -84,9 +84,9 @@ interface Refresh {
 }
 
 /**
- * Answers a fresh access token with the same refresh token, or with the one that replaces it. Fails
- * with `unauthorized` for a token that is unknown, expired or of an ended session, and for one that
- * was replaced before, whose session ends by it.
+ * Answers a fresh access token with the same refresh token, or with its replacement. Fails with
+ * `unauthorized` for a token that is unknown, expired or of an ended session, and for a token that
+ * was replaced before, which ends its session.
  */
 export async function refreshSession(
   parts: Parts,

@@ -8,6 +8,9 @@ import type { Log } from "../../http/log.ts";
 import type { Outbound } from "../../http/outbound.ts";
 import type { SealingKeys } from "./sealing.ts";
 
+/** Folders of the bucket that hold the service's own objects, and those of all workspaces. */
+export const SERVICE_PREFIXES: readonly string[] = ["ws/", "imports/"];
+
 /** A prefix of the bucket whose objects a workspace may link. */
 export interface LinkPrefix {
   prefix: string;

@@ -1,5 +1,6 @@
 // How good a dataset is to train on, by rules: figures, warnings, recommended settings. Pure. The
-// counts are of all annotated frames; those that the split of a run leaves out are a field apart.
+// counts cover all annotated frames; frames that the split of a run leaves out have a field of
+// their own.
 
 import type { DatasetReport } from "../../../shared/dataset-report.ts";
 import {

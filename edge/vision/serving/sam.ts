@@ -32,7 +32,10 @@ const QUEUE_MS = 85_000;
 const ATTEMPTS = 2;
 /** What a node says of the request itself, with the service's own codes. */
 const REFUSALS: readonly ErrorCode[] = [
-  ...(["unsupported_media", "too_many_frames", "prompt_unknown", "invalid_request"] as const),
+  "unsupported_media",
+  "too_many_frames",
+  "prompt_unknown",
+  "invalid_request",
 ];
 
 /** A request, and whose it is. */

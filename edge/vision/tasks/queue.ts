@@ -13,6 +13,7 @@ import {
 import { TASK_KINDS, type TaskKind, type TaskPayload } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
+import { SERVICE_PREFIXES } from "../base/parts.ts";
 import { idList, jsonb, storable } from "../base/sql.ts";
 import { countAttempt, countClaimed, countEnqueued } from "./counts.ts";
 import { referencedKeys } from "./objects.ts";
@@ -150,9 +151,12 @@ export async function enqueue(
   now?: number,
 ): Promise<{ taskId: string; created: boolean }[]> {
   const rows = tasks.map((task) => {
-    // Elsewhere lies what an operator maps to workspaces: it was checked when it was linked.
+    // An object outside of these prefixes is one that an operator mapped to the workspace: its key
+    // was checked when it was linked.
     const foreign = referencedKeys(task.payload).find(
-      (key) => key.startsWith("ws/") && !key.startsWith(`ws/${task.workspaceId}/`),
+      (key) =>
+        SERVICE_PREFIXES.some((prefix) => key.startsWith(prefix)) &&
+        !key.startsWith(`ws/${task.workspaceId}/`),
     );
     assert(foreign === undefined, `a task's objects are its workspace's own, not ${foreign}`);
     return {

@@ -2,6 +2,7 @@
 // hosts, polite retries, and failures that never carry a key.
 
 import { Failure } from "../../../../shared/errors.ts";
+import { boundedBody, isRedirect } from "../../../http/outbound.ts";
 
 /** How a provider is reached; nothing here comes from the environment. */
 export interface Fetcher {
@@ -41,7 +42,6 @@ const ATTEMPTS_MAX = 4;
 const BACKOFF_MS = 1_000;
 const WAIT_MS_MAX = 30_000;
 const REDIRECTS_MAX = 3;
-const REDIRECTS: readonly number[] = [301, 302, 303, 307, 308];
 
 const transient = (status: number) => status === 408 || status === 429 || status >= 500;
 
@@ -125,7 +125,11 @@ async function tryOnce(
   try {
     const response = await followed(fetcher, provider, url, parts);
     const retryAfterMs = retryAfterSeconds(response) * 1_000;
-    const bytes = await boundedBytes(response, provider);
+    const bytes = await boundedBody(response, provider.bytesMax);
+    if (!bytes) {
+      const detail = `${provider.name} answered with more than ${provider.bytesMax} bytes`;
+      throw new Failure("upstream_rejected", detail);
+    }
     const answer = { status: response.status, bytes };
     return { answer, reason: `HTTP ${answer.status}`, retryAfterMs };
   } catch (thrown) {
@@ -147,7 +151,7 @@ async function followed(
   let url = first;
   for (let redirects = 0; redirects <= REDIRECTS_MAX; redirects++) {
     const response = await fetcher.fetch(url, { ...parts, redirect: "manual", signal });
-    if (!REDIRECTS.includes(response.status)) return response;
+    if (!isRedirect(response)) return response;
     await response.body?.cancel().catch(() => {});
     const next = URL.parse(response.headers.get("Location") ?? "", url);
     if (!next || parts.method === "POST") break;
@@ -168,27 +172,4 @@ function isSameProvider(one: URL, other: URL): boolean {
   const domain = domainOf(one);
   const isSecure = one.protocol === "https:" && other.protocol === "https:";
   return isSecure && domain !== undefined && domain === domainOf(other);
-}
-
-/** An answer's body, read no further than the provider's bound. */
-async function boundedBytes(
-  response: Response,
-  { name, bytesMax }: Provider,
-): Promise<Uint8Array<ArrayBuffer>> {
-  const chunks: Uint8Array[] = [];
-  let length = 0;
-  for await (const chunk of response.body ?? []) {
-    length += chunk.length;
-    // Leaving the loop cancels the stream.
-    if (length > bytesMax)
-      throw new Failure("upstream_rejected", `${name} answered with more than ${bytesMax} bytes`);
-    chunks.push(chunk);
-  }
-  const bytes = new Uint8Array(length);
-  let end = 0;
-  for (const chunk of chunks) {
-    bytes.set(chunk, end);
-    end += chunk.length;
-  }
-  return bytes;
 }
