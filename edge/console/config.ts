@@ -73,8 +73,8 @@ const Variables = z.object({
   ERCOT_PASSWORD: optionalSecret(),
   ERCOT_SUBSCRIPTION_KEY: optionalSecret(),
   /**
-   * `true`: without credentials and without a sandbox, ERCOT's public document lists are read,
-   * which need no login and hold the last days. Default: no.
+   * `true`: without credentials, ERCOT's public document lists are read, which need no login and
+   * hold the last days. Default: no.
    */
   ERCOT_PUBLIC_LISTS: truth(),
   /** Base URL of the sandbox upstream, for providers whose credential is not set. Unset: none. */

@@ -23,7 +23,7 @@ export function addInstruments(app: App<Console>) {
     request: { params: z.object({ job }) },
     responses: {
       200: json("the instruments", z.array(Instrument)),
-      ...errorResponses(...refusals, "unknown_job", "store_unavailable"),
+      ...errorResponses(...refusals, "unknown_job", "invalid_request", "store_unavailable"),
     },
   });
   app.openapi(list, async (context) => {
@@ -45,7 +45,7 @@ export function addInstruments(app: App<Console>) {
     request: { params: z.object({ job }) },
     responses: {
       200: json("one entry a series", z.array(LateRows)),
-      ...errorResponses(...refusals, "unknown_job", "store_unavailable"),
+      ...errorResponses(...refusals, "unknown_job", "invalid_request", "store_unavailable"),
     },
   });
   app.openapi(flags, async (context) => {

@@ -74,9 +74,9 @@ export const chooseUpstreams = (config: Config, fetcher: Fetcher): Upstreams => 
 });
 
 /**
- * ERCOT: with credentials its public API, else the sandbox, else, where that is configured, its
- * public document lists. One
- * login and one memory of documents serve all runs of the process.
+ * ERCOT: with credentials its public API, else its public document lists where
+ * `ERCOT_PUBLIC_LISTS` selects them, else the sandbox, else none. One login and one memory of
+ * documents serve all runs of the process.
  */
 function ercotUpstream(config: Config): Upstreams["ercot"] {
   const { ERCOT_USERNAME, ERCOT_PASSWORD, ERCOT_SUBSCRIPTION_KEY, SANDBOX_URL } = config;
@@ -100,17 +100,17 @@ function ercotUpstream(config: Config): Upstreams["ercot"] {
       throw new Failure("credential_missing", detail);
     };
   }
-  if (!SANDBOX_URL && !config.ERCOT_PUBLIC_LISTS) {
+  if (config.ERCOT_PUBLIC_LISTS) {
+    const site = { baseUrl: ERCOT_SITE_URL, shownAs: ERCOT_SITE_URL, read };
+    return () => ({ api: null, site, sandbox: false });
+  }
+  if (!SANDBOX_URL) {
     const detail =
       `${missing.join(", ")} are not set: set them, start with the sandbox, or set ` +
       "ERCOT_PUBLIC_LISTS=true for ERCOT's public document lists";
     return () => {
       throw new Failure("credential_missing", detail);
     };
-  }
-  if (!SANDBOX_URL) {
-    const site = { baseUrl: ERCOT_SITE_URL, shownAs: ERCOT_SITE_URL, read };
-    return () => ({ api: null, site, sandbox: false });
   }
   const [username, password, subscriptionKey] = ["sandbox", "sandbox", "sandbox"].map(
     (word) => new Secret(word),

@@ -6,6 +6,7 @@ import { join, resolve } from "node:path";
 import { Secret } from "../../shared/secret.ts";
 import { iso, MINUTE, systemClock } from "../../shared/time.ts";
 import { openDatabase } from "../http/database.ts";
+import { corsProblem } from "../markets/config.ts";
 import { createCode } from "../vision/tasks/nodes.ts";
 import {
   type DatabaseUrls,
@@ -61,21 +62,25 @@ export interface Stack {
   stop(): Promise<void>;
 }
 
-/** Credentials of providers: with any of them set, the real ones feed the store. */
-export const PROVIDER_KEYS: readonly string[] = [
+/** Keys that select real providers: with any of them set, these alone feed the store. */
+const PROVIDER_KEYS: readonly string[] = [
   "EIA_API_KEY",
   "ERCOT_USERNAME",
   "ERCOT_PASSWORD",
   "ERCOT_SUBSCRIPTION_KEY",
+  "ERCOT_PUBLIC_LISTS",
   "TWELVE_DATA_API_KEY",
 ];
+
+/** The keys of an environment that select real providers. */
+export const providerKeys = (environment: Readonly<Record<string, string | undefined>>) =>
+  PROVIDER_KEYS.filter((name) => environment[name] && environment[name] !== "false");
 
 /** Variables a user may set that reach a service. */
 const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
   markets: ["SERVICE_READ_API_KEY", "SERVICE_CORS_ORIGINS", "SERVICE_SERIES_MAX_ROWS"],
   console: [
     ...PROVIDER_KEYS,
-    "ERCOT_PUBLIC_LISTS",
     "INGEST_LEASE_SECONDS",
     "SERVICE_READ_API_KEY",
     "OPERATOR_TOKENS",
@@ -113,6 +118,8 @@ export async function startStack(options: StackOptions): Promise<Stack> {
   const stop = async () => {
     for (const stopOne of stops.splice(0).reverse()) await stopOne();
   };
+  const problem = corsProblem(options.environment.SERVICE_CORS_ORIGINS ?? "");
+  if (problem) throw new Error(problem);
   try {
     await assertRoom(options.state.dir);
     stops.push(lockState(options.state));
@@ -310,7 +317,7 @@ function chooseFeed(
   { sandbox, environment, state }: StackOptions,
   held: "none" | "sandbox" | "real",
 ): Feed {
-  const key = PROVIDER_KEYS.find((name) => environment[name]);
+  const [key] = providerKeys(environment);
   const wanted: Feed = key ? "real" : sandbox ? "sandbox" : "none";
   if (wanted === "real" && held === "sandbox") {
     throw new Error(

@@ -6,7 +6,7 @@ import { DAY, iso, isoDay, MINUTE, systemClock } from "../../shared/time.ts";
 import { followBaseline, requestBaseline, runHourly } from "./baseline.ts";
 import { readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { operatorOf } from "./operator.ts";
-import { PROVIDER_KEYS, type Stack, startStack } from "./stack.ts";
+import { providerKeys, type Stack, startStack } from "./stack.ts";
 import { lockState, removeState, type State, stateAt } from "./state.ts";
 import { SERVICES, type ServiceName } from "./workers.ts";
 
@@ -39,7 +39,7 @@ function readOptions() {
   });
   const ports = SERVICES.map((service) => {
     const name = `VANTAGE_${service.toUpperCase()}_PORT`;
-    const text = values[`${service}-port`] ?? process.env[name] ?? String(DEFAULT_PORTS[service]);
+    const text = values[`${service}-port`] ?? (process.env[name] || String(DEFAULT_PORTS[service]));
     if (!/^\d{1,5}$/.test(text) || Number(text) > 65_535) {
       throw new UsageError(`--${service}-port: ${JSON.stringify(text)} is not a port`);
     }
@@ -48,7 +48,7 @@ function readOptions() {
   const taken = ports.map(([, one]) => one).filter((one) => one !== 0);
   if (new Set(taken).size < taken.length)
     throw new UsageError("the services need three different ports");
-  const host = values.host ?? process.env.VANTAGE_HOST ?? "127.0.0.1";
+  const host = values.host ?? (process.env.VANTAGE_HOST || "127.0.0.1");
   return { ...values, host, ports: Object.fromEntries(ports) as Record<ServiceName, number> };
 }
 
@@ -164,10 +164,13 @@ async function reset(state: State, yes: boolean): Promise<boolean> {
 
 const OPEN = "ready, open to all who reach it: SERVICE_READ_API_KEY is not set";
 
+const NO_CURVES =
+  "  curves    commodities' are empty: their prices are the EIA's, and EIA_API_KEY is not set";
+
 function table(stack: Stack, state: State, options: { host: string }, ms: number): string {
   const host = options.host === "127.0.0.1" ? "localhost" : options.host;
   const at = (service: ServiceName) => stack.urls[service].replace("127.0.0.1", host);
-  const keys = PROVIDER_KEYS.filter((name) => process.env[name]);
+  const keys = providerKeys(process.env);
   const upstream = {
     real: `real providers (${keys.join(", ")} set); jobs of the others fail`,
     sandbox:
@@ -188,6 +191,7 @@ function table(stack: Stack, state: State, options: { host: string }, ms: number
       ([name = "", url = "", status]) => `  ${name.padEnd(9)} ${url.padEnd(24)} ${status}`,
     ),
     `  upstream  ${upstream}`,
+    ...(stack.feed === "sandbox" || process.env.EIA_API_KEY ? [] : [NO_CURVES]),
     `  R2 (S3)   ${stack.s3Url}`,
     `  data      ${state.dir} (logs in logs/, operator token in operator-token)`,
     "",

@@ -12,7 +12,30 @@ import {
   parseEnvironment,
 } from "../http/config.ts";
 
-const ORIGIN = /^https?:\/\/[^/\s,]+$/;
+/** The entries of `SERVICE_CORS_ORIGINS`, each with its origin, or null where it is none. */
+function* entriesOf(list: string): Generator<[entry: string, origin: string | null]> {
+  for (const text of list.split(",")) {
+    const entry = text.trim();
+    const url = URL.parse(entry);
+    const isOrigin =
+      url !== null &&
+      /^https?:$/.test(url.protocol) &&
+      !url.hostname.includes("*") &&
+      url.href === `${url.origin}/`;
+    if (entry !== "") yield [entry, isOrigin ? url.origin : null];
+  }
+}
+
+/** What is wrong with `SERVICE_CORS_ORIGINS`, and what to write instead; null: nothing is. */
+export function corsProblem(list: string): string | null {
+  const refused = [...entriesOf(list)].flatMap(([, origin], index) => (origin ? [] : [index + 1]));
+  if (refused.length === 0) return null;
+  // An entry may be an address with a password in it: it is named by its place.
+  return (
+    `SERVICE_CORS_ORIGINS: no origin at place ${refused.join(" and ")} of the list. Write each ` +
+    "origin in full, such as https://app.example.com,http://localhost:5173; * is not taken"
+  );
+}
 
 const Environment = z.object({
   /** Postgres connection string of a role that may only read. Required, no default. */
@@ -23,23 +46,14 @@ const Environment = z.object({
   GRAPH_DATABASE_URL: optionalDatabaseUrl(),
   /** When set, every data endpoint requires it in X-API-Key. Unset: the API is open. */
   SERVICE_READ_API_KEY: optionalSecret(),
-  /** Comma-separated origins allowed to GET. Unset or empty: no cross-origin access. */
+  /**
+   * Comma-separated origins allowed to GET. Unset: no cross-origin access. What is no origin grants
+   * nothing and stops no request: `corsProblem` names it.
+   */
   SERVICE_CORS_ORIGINS: z
     .string()
     .default("")
-    .transform((list) =>
-      list
-        .split(",")
-        .map((origin) => origin.trim().replace(/\/$/, ""))
-        .filter(Boolean),
-    )
-    .refine((origins) => !origins.includes("*"), {
-      error: "* is not taken: name each origin, such as https://app.example.com",
-      abort: true,
-    })
-    .refine((origins) => origins.every((origin) => ORIGIN.test(origin)), {
-      error: "must be a comma-separated list of origins such as https://app.example.com",
-    }),
+    .transform((list) => [...entriesOf(list)].flatMap(([, origin]) => origin ?? [])),
   /** Row cap of an unbounded /series read. */
   SERVICE_SERIES_MAX_ROWS: whole(1).default(500_000),
 });

@@ -8,7 +8,7 @@ import { DAY, iso } from "../../shared/time.ts";
 import { type App, errorResponses, json, namePart } from "../http/app.ts";
 import { headers } from "../http/description.ts";
 import { cacheControl } from "./answer.ts";
-import { type CurveReader, curve } from "./curve.ts";
+import { type CurveReader, curve, emptyReason } from "./curve.ts";
 import { apiKey, datetime, instant } from "./parameters.ts";
 import type { ReadApi } from "./service.ts";
 import type { ReadRequest, Store } from "./store/store.ts";
@@ -24,8 +24,9 @@ export function addCurve(app: App<ReadApi>) {
     description:
       "Commodities `natural_gas`, `crude_oil_wti`, `gasoline_rbob` and `heating_oil`, and the day-ahead " +
       "hours of every hub and zone that GET /symbols?library=power.dalmp lists. Nothing learned after " +
-      "`as_of` is used; an `as_of` before anything was known gives `[]`, and so does a commodity of " +
-      "which the store holds no series yet: without X-As-Of, nothing was read.\n\n" +
+      "`as_of` is used. An empty curve is `[]`, and X-Empty-Reason says why: `never_ingested`, the " +
+      "store holds no series of the commodity yet (the real ones need EIA_API_KEY); " +
+      "`not_known_then`, what was known at `as_of` makes no curve.\n\n" +
       "A curve is never stitched: `futures` are the four nearest contracts on the newest trade date " +
       "that has a price for each of them, `day_ahead` the hours of the newest operating day. The " +
       "agency's monthly path, `agency_forecast`, is served for natural gas and crude oil when it was " +
@@ -46,7 +47,11 @@ export function addCurve(app: App<ReadApi>) {
       }),
     },
     responses: {
-      200: json("the curve, by tenor", z.array(CurveRecord), headers("X-As-Of", "X-Sandbox")),
+      200: json(
+        "the curve, by tenor",
+        z.array(CurveRecord),
+        headers("X-As-Of", "X-Sandbox", "X-Empty-Reason"),
+      ),
       ...errorResponses(
         "bad_datetime",
         "unauthorized",
@@ -65,6 +70,9 @@ export function addCurve(app: App<ReadApi>) {
     const records = await curve(reader, query.commodity, asOf);
     if (reader.newestAsOf !== null) context.header("X-As-Of", iso(reader.newestAsOf));
     if (reader.sandbox) context.header("X-Sandbox", "true");
+    if (records.length === 0) {
+      context.header("X-Empty-Reason", await emptyReason(reader, query.commodity));
+    }
     context.header("Cache-Control", cacheControl({ immutable: false }, config));
     return context.json(records, 200);
   });

@@ -51,6 +51,9 @@ interface Commodity {
   forecast: string | null;
 }
 
+/** Why a curve has no records. */
+export type EmptyReason = "never_ingested" | "not_known_then";
+
 /** The fields that all records of one curve share. */
 type CurveHeader = Pick<CurveRecord, "commodity" | "trade_date" | "unit" | "curve_source">;
 
@@ -240,6 +243,16 @@ const record = (
 
 const monthNumber = (instant: number) =>
   new Date(instant).getUTCFullYear() * 12 + new Date(instant).getUTCMonth();
+
+/** Why the curve of a known commodity, hub or zone is empty at some `as_of`. */
+export async function emptyReason(reader: CurveReader, name: string): Promise<EmptyReason> {
+  const commodity = COMMODITIES.get(name);
+  // A hub or zone is known by its series alone.
+  if (!commodity) return "not_known_then";
+  const series = commodity.contracts.map((symbol) => reader.exists(FUTURES, symbol));
+  if (commodity.forecast) series.push(reader.exists(FORECASTS, commodity.forecast));
+  return (await Promise.all(series)).includes(true) ? "not_known_then" : "never_ingested";
+}
 
 const unknownCommodity = (name: string) =>
   new Failure(

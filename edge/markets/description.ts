@@ -26,6 +26,10 @@ export const HEADERS: Readonly<Record<string, Header>> = {
     description: "present where any row of the answer is sandbox data, no market's",
     schema: { type: "string", enum: ["true"] },
   },
+  "X-Empty-Reason": {
+    description: "present where a curve is empty: why it is",
+    schema: { type: "string", enum: ["never_ingested", "not_known_then"] },
+  },
   ETag: {
     description: "names the answer, for If-None-Match",
     required: true,

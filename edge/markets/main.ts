@@ -36,6 +36,7 @@ const EXPOSED = [
   "X-As-Of",
   "X-Store-Version",
   "X-Sandbox",
+  "X-Empty-Reason",
   "Link",
   "Accept-Ranges",
   "Content-Range",

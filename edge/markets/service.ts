@@ -3,7 +3,7 @@
 import { systemClock } from "../../shared/time.ts";
 import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
 import type { Log } from "../http/log.ts";
-import { type Config, parseConfig } from "./config.ts";
+import { type Config, corsProblem, parseConfig } from "./config.ts";
 import { type CatalogGraph, openGraph } from "./graph.ts";
 import { Slots } from "./slots.ts";
 import { HeldRowGroups } from "./store/held-row-groups.ts";
@@ -41,6 +41,9 @@ export function openReadApi(environment: object, log: Log): ReadApi {
   if (!config.SERVICE_READ_API_KEY) {
     log.warning("open_api", { detail: "SERVICE_READ_API_KEY is unset: the read API is open" });
   }
+  const { SERVICE_CORS_ORIGINS } = environment as { SERVICE_CORS_ORIGINS?: string };
+  const refused = corsProblem(SERVICE_CORS_ORIGINS ?? "");
+  if (refused) log.warning("cors_origin_refused", { detail: refused });
   const database = openDatabase(config.DATABASE_URL);
   const healthDatabase = openDatabase(config.DATABASE_URL, { timeoutMs: HEALTH_MS_MAX });
   const { host, pathname } = new URL(config.DATABASE_URL.reveal());

@@ -52,7 +52,7 @@ describe("ERCOT", () => {
   it("is its public document lists where these are configured", () => {
     const { api, site, sandbox } = choose({ ERCOT_PUBLIC_LISTS: true }).ercot();
     expect([api, site.shownAs, sandbox]).toEqual([null, ERCOT_SITE_URL, false]);
-    expect(choose({ ERCOT_PUBLIC_LISTS: true, SANDBOX_URL }).ercot().sandbox).toBe(true);
+    expect(choose({ ERCOT_PUBLIC_LISTS: true, SANDBOX_URL }).ercot().api).toBeNull();
   });
 });
 

@@ -146,9 +146,9 @@ const MORE_BODIES: Record<string, object> = {
 /** What devices do, with tokens of theirs. */
 const OF_DEVICES =
   /\/devices\/\{device_id\}\/(manifest|artifact|heartbeat|token|sync-logs|images)$/;
-/** Sockets, one that takes no JSON, and what the catalogue of blocks alone answers. */
+/** Sockets, one that takes no JSON, and what the object store or the blocks alone answer. */
 const OTHERS =
-  /^(GET \/(progress|node\/(socket|line)|workflows\/blocks)|POST \/(train\/weights|workflows\/(check|import\/roboflow)))$/;
+  /^(GET \/(progress|node\/(socket|line)|workflows\/blocks|link-videos)|POST \/(train\/weights|workflows\/(check|import\/roboflow)))$/;
 
 const marketsRequests = (): Request[] =>
   MARKETS.map((path) => ({ url: world.urls.markets, method: "GET", path, headers: {} }));

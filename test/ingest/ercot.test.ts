@@ -158,7 +158,10 @@ describe("choosing the upstream", () => {
       sandbox: true,
       api: { baseUrl: "http://localhost:1/ercot/api/public-reports/" },
     });
-    expect(upstreamsOf({}).ercot()).toMatchObject({ sandbox: false, api: null });
+    expect(upstreamsOf({ ERCOT_PUBLIC_LISTS: "true" }).ercot()).toMatchObject({
+      sandbox: false,
+      api: null,
+    });
   });
 });
 

@@ -1,7 +1,7 @@
 // The read API's settings, as operators write them.
 
 import { expect, it } from "vitest";
-import { parseConfig } from "../../edge/markets/config.ts";
+import { corsProblem, parseConfig } from "../../edge/markets/config.ts";
 
 const parse = (more: object) =>
   parseConfig({
@@ -19,12 +19,24 @@ it("takes origins with a slash at their end", () => {
 });
 
 it.each([
-  ["*", /SERVICE_CORS_ORIGINS: \* is not taken: name each origin/],
-  ["https://app.example.com,*", /\* is not taken/],
-  ["https://app.example.com/path", /must be a comma-separated list of origins/],
-  ["app.example.com", /must be a comma-separated list of origins/],
-])("refuses the origins %s with what to write instead", (given, problem) => {
-  expect(() => parse({ SERVICE_CORS_ORIGINS: given })).toThrow(problem);
+  "*",
+  "https://app.example.com,*",
+  "https://*.example.com",
+  "https://app.example.com/path",
+  "https://app.example.com?a=1",
+  "app.example.com",
+  "https://user:hunter2@app.example.com",
+  "ftp://app.example.com",
+])("grants nothing to %s, and says what to write instead", (given) => {
+  const granted = parse({ SERVICE_CORS_ORIGINS: given }).SERVICE_CORS_ORIGINS;
+  expect(granted).toEqual(given.includes(",") ? ["https://app.example.com"] : []);
+  const problem = corsProblem(given);
+  expect(problem).toMatch(/no origin at place \d of the list\. Write each origin in full/);
+  expect(problem).not.toContain("hunter2");
+});
+
+it("has nothing to say of origins", () => {
+  expect(corsProblem("https://APP.example.com/, http://localhost:5173,")).toBeNull();
 });
 
 it("takes every empty optional setting for unset", () => {

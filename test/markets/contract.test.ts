@@ -20,7 +20,10 @@ beforeAll(async () => {
     createWorld({
       services: ["markets", "console"],
       environment: {
-        markets: { SERVICE_SERIES_MAX_ROWS: "5", SERVICE_CORS_ORIGINS: "https://app.example.com" },
+        markets: {
+          SERVICE_SERIES_MAX_ROWS: "5",
+          SERVICE_CORS_ORIGINS: "https://app.example.com/, *",
+        },
       },
     }),
     createWorld({
@@ -336,6 +339,13 @@ describe("cross-origin access", () => {
     expect(allow(await get("/libraries", origin("https://evil.example.com")))).toBeNull();
     const unset = await fetch(`${closed.urls.markets}/healthz`, origin("https://app.example.com"));
     expect(allow(unset)).toBeNull();
+  });
+
+  it("grants nothing to a wildcard, names it in the log, and answers requests all the same", async () => {
+    const answer = await get("/libraries", origin("https://evil.example.com"));
+    expect([answer.status, answer.headers.get("Access-Control-Allow-Origin")]).toEqual([200, null]);
+    const refused = open.logs.filter((line) => line.includes("cors_origin_refused"));
+    expect(refused.join()).toMatch(/SERVICE_CORS_ORIGINS: no origin at place 2 of the list/);
   });
 
   it("answers a preflight with GET only, even where a key is needed for the request itself", async () => {

@@ -299,6 +299,16 @@ describe("GET /curve", () => {
     expect((await get("commodity=hb_north", closed, { headers })).status).toBe(404);
   });
 
+  it("says why the curve of a known commodity is empty", async () => {
+    const reason = (response: Response) => response.headers.get("X-Empty-Reason");
+    const never = await get("commodity=natural_gas", closed, { headers: { "X-API-Key": KEY } });
+    expect([await never.json(), reason(never)]).toEqual([[], "never_ingested"]);
+    await trade(CRUDE, "2024-03-28", 80);
+    const before = await get("commodity=crude_oil_wti&as_of=2020-01-01");
+    expect([await before.json(), reason(before)]).toEqual([[], "not_known_then"]);
+    expect(reason(await get("commodity=crude_oil_wti"))).toBeNull();
+  });
+
   it("lets shared caches hold an open answer for a moment", async () => {
     const { headers } = await get("commodity=natural_gas");
     expect(headers.get("Cache-Control")).toBe(

@@ -44,6 +44,7 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "POST /train/{run_id}/ticket": () => ({}),
   "PATCH /train/{run_id}": () => ({ name: "mine now" }),
   "POST /train/{run_id}/stop": () => ({}),
+  "POST /train/{run_id}/register": () => ({ checkpoint: "best" }),
   "POST /train/{run_id}/resume": () => ({}),
   "POST /admin/jobs/{job_id}/mark-failed": () => ({}),
   "POST /admin/training/{run_id}/mark-failed": () => ({}),

@@ -145,7 +145,12 @@ export async function registerBest(parts: Parts, run: RunRow): Promise<ModelRow>
     throw refused("has best weights that its node did not describe");
   }
   const lack = await weightsLack(parts, run, model.weights);
-  if (lack) throw refused(`has no best weights to register: ${lack}`);
+  if (lack) {
+    // Another request may have registered them since: they are a model's then.
+    const meanwhile = await registered();
+    if (meanwhile) return meanwhile;
+    throw refused(`has no best weights to register: ${lack}`);
+  }
   await batch(database, [
     lockRegistry(workspaceId),
     sql`

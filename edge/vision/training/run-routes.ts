@@ -292,7 +292,7 @@ function addLife(app: App<Parts>) {
     request: {
       params: runId,
       ...jsonBody(
-        z.object({
+        z.strictObject({
           checkpoint: z.literal("best").meta({
             description: "which weights of the run: those of its best epoch",
             example: "best",

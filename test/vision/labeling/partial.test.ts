@@ -120,7 +120,7 @@ describe("frames of a task that runs", () => {
     expect(await counts()).toEqual({ 0: 2, 1: 2, 2: 2, 3: 0, 4: 0, 5: 0 });
     const { topic } = await statusOf();
     const live = topicOf({ topics: world.objects("PROGRESS") }, topic);
-    const told = expect.objectContaining({ frames_done: 3, annotations: 6 });
+    const told = expect.objectContaining({ frames_done: 3, stored_annotations: 6 });
     await expect.poll(async () => (await live.snapshot(topic)).data).toEqual(told);
     expect(await finish(task, finished(answer(ALL)))).toMatchObject([200, { repeated: false }]);
     expect(await counts()).toEqual({ 0: 2, 1: 2, 2: 2, 3: 2, 4: 2, 5: 2 });

@@ -271,7 +271,7 @@ describe("POST /train", () => {
     await endRun(runId);
   });
 
-  it("waits for a job's end, and takes one that was stopped halfway", async () => {
+  it("waits for a job's end, and takes none that was stopped halfway", async () => {
     const id = await w.video("late.mp4");
     const { job_id: jobId } = await w.admin.ok<{ job_id: string }>("POST", "/label", {
       project_id: w.projectId,
@@ -284,7 +284,7 @@ describe("POST /train", () => {
     const early = DatasetReport.parse(await w.admin.ok("GET", `/train/dataset-stats/${jobId}`));
     expect(early.not_trainable).toContain("the job is queued");
     await w.admin.ok("POST", `/jobs/${jobId}/stop`);
-    expect(await w.admin.refused("POST", "/train", body)).toEqual([422, "invalid_request"]);
+    expect(await w.admin.refused("POST", "/train", body)).toEqual([409, "state_conflict"]);
   });
 });
 
