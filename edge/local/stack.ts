@@ -63,7 +63,7 @@ export interface Stack {
 }
 
 /** Keys that select real providers: with any of them set, these alone feed the store. */
-const PROVIDER_KEYS: readonly string[] = [
+export const PROVIDER_KEYS: readonly string[] = [
   "EIA_API_KEY",
   "ERCOT_USERNAME",
   "ERCOT_PASSWORD",
