@@ -4,6 +4,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { followRun, operatorAt } from "../../edge/local/operator.ts";
 import { Alert } from "../../shared/markets.ts";
 import { systemClock } from "../../shared/time.ts";
+import { consoleSession } from "../support/console-session.ts";
 import { readExposition } from "../support/exposition.ts";
 import { accept, type Receiver, startReceiver } from "../support/receiver.ts";
 import { commitHours, createWorld, HOUR, onlySchedules, type World } from "../support/world.ts";
@@ -39,27 +40,6 @@ const ask = (path: string, token: string, method = "GET") =>
 const listed = async (query = "") =>
   Alert.array().parse(await (await ask(`/api/alerts${query}`, ADA)).json());
 
-/** A session of the pages for a token, as its cookie, and the token of its forms. */
-async function sessionOf(token: string) {
-  const login = await fetch(`${world.urls.console}/login`, {
-    method: "POST",
-    body: new URLSearchParams({ token }),
-    redirect: "manual",
-  });
-  const cookie = login.headers.get("Set-Cookie")?.split(";")[0] ?? "";
-  const read = async (path: string) =>
-    (await fetch(world.urls.console + path, { headers: { Cookie: cookie } })).text();
-  const [, form = ""] = /name="form_token" value="([^"]+)"/.exec(await read("/alerts")) ?? [];
-  const post = (path: string, fields: Record<string, string> = {}) =>
-    fetch(world.urls.console + path, {
-      method: "POST",
-      headers: { Cookie: cookie },
-      body: new URLSearchParams({ form_token: form, ...fields }),
-      redirect: "manual",
-    });
-  return { read, post };
-}
-
 describe("an operator of a name", () => {
   it("is recorded with what they launch, backfill, cancel and switch", async () => {
     const runId = await as(ADA).launch("grid_region");
@@ -90,7 +70,7 @@ describe("an operator of a name", () => {
   });
 
   it("logs in on the pages, and is named where they did something", async () => {
-    const { read, post } = await sessionOf(ADA);
+    const { read, post } = await consoleSession(world.urls.console, ADA);
     const launched = await post("/pipelines/grid_region/launch");
     expect(launched.status).toBe(303);
     const path = launched.headers.get("Location") ?? "";
@@ -134,7 +114,7 @@ describe("the webhook", () => {
       delivery: "delivered",
       detail: "a test, sent by bob",
     });
-    const { read, post } = await sessionOf(ADA);
+    const { read, post } = await consoleSession(world.urls.console, ADA);
     expect((await post("/alerts/test")).status).toBe(303);
     expect(receiver.arrivals.at(-1)?.body.data).toMatchObject({ detail: "a test, sent by ada" });
     receiver.answer = (response) => response.writeHead(503).end();
