@@ -13,6 +13,11 @@ export interface Issue {
 
 /** Issues that one answer lists. */
 export const ISSUES_MAX = 16;
+/** Characters of a field and of a problem: a schema names every key that it does not know. */
+const FIELD_MAX = 200;
+const PROBLEM_MAX = 400;
+const cut = (text: string, max: number) =>
+  text.length > max ? `${text.slice(0, max).toWellFormed()}…` : text;
 
 /** The issues of a schema's error; `root` is the field that was parsed. */
 export const issuesOf = (error: z.core.$ZodError, root: readonly string[] = []): Issue[] =>
@@ -23,7 +28,10 @@ export const issuesOf = (error: z.core.$ZodError, root: readonly string[] = []):
 
 /** The failure `invalid_request` with the first issues, and the number of the others. */
 export function invalidRequest(issues: readonly Issue[]): Failure {
-  const shown = issues.slice(0, ISSUES_MAX);
+  const shown = issues.slice(0, ISSUES_MAX).map(({ field, problem }) => ({
+    field: cut(field, FIELD_MAX),
+    problem: cut(problem, PROBLEM_MAX),
+  }));
   const texts = shown.map(({ field, problem }) => `${field || "body"}: ${problem}`);
   if (issues.length > shown.length) texts.push(`and ${issues.length - shown.length} more`);
   return new Failure("invalid_request", texts.join("; "), { data: { issues: shown } });

@@ -384,7 +384,7 @@ async function latestOf(
   if (evaluation) await saveScores(folder, files, evaluation);
   await engine.save(folder.file(files.weights), weightsMetadata(metadataOf(parts, state), epoch));
   const { classes } = data;
-  const metrics = evaluation ? metricsOf(evaluation, classes) : unmeasured(classes);
+  const metrics = evaluation ? metricsOf(evaluation, classes) : unmeasured(classes, settings.task);
   return { name: LATEST_WEIGHTS, files, epoch, metrics, rule: "coco" };
 }
 

@@ -232,10 +232,12 @@ const byMasks = (
   metric: (typeof MASK_METRICS)[number],
 ) => (metric === "mask/mAP50" ? of.maskMAP50 : of.maskMAP50_95);
 
-/** Metrics of weights that were not validated: each of them null. */
-export function unmeasured(classes: readonly string[]): MetricMap {
-  const all = ["mAP50", "mAP50-95", "precision", "recall"];
-  const each = classes.flatMap((name) => CLASS_METRICS.map((one) => classMetricKey(name, one)));
+/** Metrics of weights that were not validated: null, also those of masks where the task has any. */
+export function unmeasured(classes: readonly string[], task: string): MetricMap {
+  const ofMasks = task === "segmentation" ? MASK_METRICS : [];
+  const all = ["mAP50", "mAP50-95", "precision", "recall", ...ofMasks];
+  const ofClass = [...CLASS_METRICS, ...ofMasks];
+  const each = classes.flatMap((name) => ofClass.map((one) => classMetricKey(name, one)));
   return Object.fromEntries([...all, ...each].map((key) => [key, null]));
 }
 

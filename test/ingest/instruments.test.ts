@@ -31,19 +31,20 @@ const fuels: Pipeline = {
   lookbackMs: 9 * DAY,
   release: null,
   fetch: async (_, { window }) => ({
-    series: [
-      {
+    series: ["erco", "pjm"]
+      .filter((symbol) => [...newest.keys()].some((name) => name.startsWith(`${symbol}.`)))
+      .map((symbol) => ({
         library: LIBRARY,
-        symbol: "erco",
+        symbol,
         rows: [...newest]
+          .filter(([name]) => name.startsWith(`${symbol}.`))
           .filter(([, datetime]) => datetime >= window.from && datetime < window.to)
-          .map(([fuel, datetime]) => ({
+          .map(([name, datetime]) => ({
             datetime,
-            instrumentId: `${LIBRARY}.erco.${fuel}`,
+            instrumentId: `${LIBRARY}.${name}`,
             values: [1],
           })),
-      },
-    ],
+      })),
     sourceUrl: "sandbox://provider",
     sandbox: true,
   }),
@@ -56,7 +57,7 @@ beforeAll(async () => {
 afterAll(() => ingest.close());
 beforeEach(async () => {
   await ingest.reset();
-  newest = new Map(["wnd", "sun", "col"].map((fuel) => [fuel, START]));
+  newest = new Map(["wnd", "sun", "col"].map((fuel) => [`erco.${fuel}`, START]));
   await checkAt(0);
 });
 
@@ -76,11 +77,11 @@ async function checkAt(days: number) {
 
 /** Days on which wind and sun report, and coal does not. */
 async function coalSilentUntil(days: number) {
-  for (const fuel of ["wnd", "sun"]) newest.set(fuel, START + days * DAY);
+  for (const fuel of ["wnd", "sun"]) newest.set(`erco.${fuel}`, START + days * DAY);
   return checkAt(days);
 }
-const retire = (retired: boolean) =>
-  setRetired(ingest.parts.database, `${LIBRARY}.erco.col`, {
+const retire = (retired: boolean, fuel = "col") =>
+  setRetired(ingest.parts.database, `${LIBRARY}.erco.${fuel}`, {
     retired,
     by: "ada",
     now: ingest.now,
@@ -100,7 +101,7 @@ it("an instrument is an incident once, until it reports again", async () => {
   await coalSilentUntil(5);
   await coalSilentUntil(40);
   expect(await told()).toEqual([["stale", "erco.col", expect.stringContaining("lags")]]);
-  newest.set("col", START + 41 * DAY);
+  newest.set("erco.col", START + 41 * DAY);
   expect(await coalSilentUntil(41)).toEqual({ stale: [], retired: [] });
   expect((await told()).at(-1)).toEqual(["recovered", "erco.col", "erco.col is fresh again"]);
 });
@@ -112,7 +113,7 @@ it("an instrument that an operator retired is listed apart, until it has a newer
   expect((await told()).at(-1)).toEqual(["recovered", "erco.col", "erco.col is retired"]);
   const [coal] = await listInstruments(ingest.parts.database, [LIBRARY]);
   expect(coal).toMatchObject({ retiredBy: "ada", retiredAt: iso(START + 5 * DAY) });
-  newest.set("col", START + 7 * DAY);
+  newest.set("erco.col", START + 7 * DAY);
   expect(await coalSilentUntil(7)).toEqual({ stale: [], retired: [] });
   expect(await coalSilentUntil(20)).toEqual({ stale: ["erco.col"], retired: [] });
 });
@@ -136,4 +137,22 @@ it("a store that was filled before checks recorded instruments is read once", as
   await coalSilentUntil(5);
   await ingest.forgetInstruments();
   expect(await coalSilentUntil(40)).toEqual({ stale: ["erco.col"], retired: [] });
+});
+
+it("an instrument does not recover where all others of its symbol fall silent too", async () => {
+  await coalSilentUntil(5);
+  newest.set("pjm.wnd", START + 20 * DAY);
+  expect(await checkAt(20)).toEqual({ stale: ["erco"], retired: [] });
+  const begun = await told();
+  expect(begun.map(([kind, series]) => [kind, series])).toEqual([
+    ["stale", "erco.col"],
+    ["stale", "erco"],
+  ]);
+  for (const fuel of ["wnd", "sun", "col"]) await retire(true, fuel);
+  expect((await checkAt(21)).stale).toEqual([]);
+  const ended = (await told()).slice(begun.length).map(([kind, , detail]) => `${kind}: ${detail}`);
+  expect(ended.sort()).toEqual([
+    "recovered: erco has nothing silent but what is retired",
+    "recovered: erco.col is retired",
+  ]);
 });

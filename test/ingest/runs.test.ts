@@ -15,6 +15,7 @@ import {
 } from "../../edge/markets/ingest/operate.ts";
 import { listPartitions } from "../../edge/markets/ingest/overview.ts";
 import type { Pipeline } from "../../edge/markets/ingest/pipeline.ts";
+import { driftFailure } from "../../edge/markets/ingest/sources/drift.ts";
 import { jobsAtWork, liveExecutions } from "../../edge/markets/ingest/summaries.ts";
 import { minuteTick } from "../../edge/markets/ingest/tick.ts";
 import { lastMinute, listTicks } from "../../edge/markets/ingest/ticks.ts";
@@ -260,6 +261,19 @@ describe("what a run leaves behind", () => {
       status: 200,
     });
     expect(JSON.stringify(events)).not.toContain("hunter2");
+  });
+
+  it("is the failure itself, whatever characters a provider sent", async () => {
+    script.provider = () => {
+      throw driftFailure("EIA", `half a pair \ud83d and NUL \0`, `\0${"x".repeat(798)}\u{1f600}`);
+    };
+    await launch(ingest.parts, "daily");
+    await ingest.consume();
+    const run = await newest("daily");
+    expect(run).toMatchObject({ state: "failed", error_code: "upstream_schema_drift" });
+    expect(run?.error_detail).toContain("half a pair");
+    const events = await listEvents(ingest.parts.database, run?.run_id ?? "");
+    expect(events.at(-1)).toMatchObject({ event: "failed" });
   });
 
   it("is the offending rows of what the gate refused", async () => {

@@ -30,13 +30,17 @@ beforeEach(async () => {
   await world.bucket.delete(await keys());
 });
 
-it("deletes nothing where the catalog does not name the bucket's objects", async () => {
-  await putUnnamed(21);
-  await expect(collect(world.writer, later())).rejects.toMatchObject({
-    code: "bad_configuration",
-    message: expect.stringMatching(/does not name 21 of the bucket's 21 objects, where 20 at most/),
-  });
-  expect(await keys()).toHaveLength(21);
+const refused = (unnamed: number, max: number) => ({
+  code: "bad_configuration",
+  message: expect.stringContaining(
+    `does not name ${unnamed} of the bucket's ${unnamed} objects, where ${max} at most`,
+  ),
+});
+
+it("deletes nothing, not even one object, where the catalog names none of the bucket's", async () => {
+  await putUnnamed(1);
+  await expect(collect(world.writer, later())).rejects.toMatchObject(refused(1, 0));
+  expect(await keys()).toHaveLength(1);
 });
 
 it("deletes the few that killed commits left, once they are old enough", async () => {
@@ -49,9 +53,19 @@ it("deletes the few that killed commits left, once they are old enough", async (
   const named = await keys();
   expect(named).toHaveLength(1);
   await putUnnamed(20);
-  const early = { ...later(), orphanGraceMs: DAY };
+  const early = { ...later(), graceMs: DAY, unnamedMs: 0 };
   expect(await collect(world.writer, early)).toMatchObject({ orphans: 0 });
   expect(await keys()).toHaveLength(21);
+  // Many that are young are as many: they do not go one by one as they age.
+  await putUnnamed(21);
+  for (const bounds of [early, later()])
+    await expect(collect(world.writer, bounds)).rejects.toMatchObject({
+      message: expect.stringMatching(
+        /does not name 21 of the bucket's 22 objects, where 20 at most/,
+      ),
+    });
+  expect(await keys()).toHaveLength(22);
+  await world.bucket.delete("v1/power.demand/lost/l0/20.parquet");
   expect(await collect(world.writer, later())).toMatchObject({ orphans: 20 });
   expect(await keys()).toEqual(named);
 });

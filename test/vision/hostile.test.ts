@@ -99,7 +99,7 @@ it("takes no value for a fault of its own, on any route, whoever asks", async ()
   expectDeclared(answers, document);
   expectBounds(answers, document);
   expectHeard(answers);
-}, 600_000);
+}, 1_800_000);
 
 /** Those who are let in on nothing would prove nothing. */
 function expectHeard(answers: readonly Answer[]) {

@@ -203,15 +203,22 @@ async function judgeChecks(
     troubles.push({ job, subject: CHECK, kind, runId, detail });
   }
   const subjects = new Set(troubles.map(({ subject }) => subject));
-  const isJudged = ({ subject }: Incident) =>
-    subject === CHECK || nameOf(subject, "series") !== null;
+  const isJudged = ({ subject }: Incident) => {
+    const symbol = nameOf(subject, "series");
+    // A symbol of which nothing is fresh is named as a whole: its instruments are no better.
+    const inWhole = check.stale_symbols.some((stale) => symbol?.startsWith(`${stale}.`));
+    return subject === CHECK || (symbol !== null && !inWhole);
+  };
   const over = incidents
     .filter((incident) => isJudged(incident) && !subjects.has(incident.subject))
     .map((incident) => {
       const symbol = nameOf(incident.subject, "series");
       if (symbol === null) return { incident, detail: "the check passed" };
-      const isRetired = (check.retired_symbols ?? []).includes(symbol);
-      return { incident, detail: `${symbol} is ${isRetired ? "retired" : "fresh again"}` };
+      const retired = check.retired_symbols ?? [];
+      if (retired.includes(symbol)) return { incident, detail: `${symbol} is retired` };
+      const isPart = retired.some((one) => one.startsWith(`${symbol}.`));
+      const end = isPart ? "has nothing silent but what is retired" : "is fresh again";
+      return { incident, detail: `${symbol} ${end}` };
     });
   return { troubles, over };
 }

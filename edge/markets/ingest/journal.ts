@@ -6,6 +6,7 @@ import type { RunEvent } from "../../../shared/markets.ts";
 import { DAY, iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
+import { jsonb } from "../../http/storable.ts";
 import { at, type ClaimedExecution } from "./ledger.ts";
 import type { Fetcher } from "./sources/upstream.ts";
 
@@ -37,7 +38,7 @@ export function openJournal(
         .execute(sql`
           INSERT INTO run_event (run_id, attempt, at, level, event, detail)
           SELECT ${execution.run_id}::uuid, ${execution.attempt}::int, x.at, x.level, x.event, x.detail
-            FROM ROWS FROM (jsonb_to_recordset(${JSON.stringify(entries)}::jsonb)
+            FROM ROWS FROM (jsonb_to_recordset(${jsonb(entries)})
               AS (at timestamptz, level text, event text, detail jsonb))
               WITH ORDINALITY AS x(at, level, event, detail, n) ORDER BY x.n`)
         .catch((error: unknown) => log.warning("journal_not_written", { ...execution, error }));

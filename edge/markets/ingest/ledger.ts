@@ -6,6 +6,7 @@ import { type SQL, sql } from "drizzle-orm";
 import type { Backfill, Run, RunTrigger } from "../../../shared/markets.ts";
 import { iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
+import { jsonb, storable } from "../../http/storable.ts";
 import type { Range } from "../store/plan.ts";
 
 /** An instant, epoch milliseconds, as SQL. */
@@ -181,8 +182,8 @@ export async function succeedExecution(
   await database.execute(sql`
     UPDATE run SET state = 'succeeded', finished_at = ${at(now)}, lease_until = NULL,
       covered_from = ${at(covered.from)}, covered_to = ${at(covered.to)},
-      revised = ${JSON.stringify(revised)}::jsonb,
-      metadata = ${JSON.stringify(metadata)}::jsonb WHERE ${isHeld(execution)}`);
+      revised = ${jsonb(revised)},
+      metadata = ${jsonb(metadata)} WHERE ${isHeld(execution)}`);
 }
 
 /** Ends an execution for good: `failed`, or `late` when what it waited for never came. */
@@ -194,8 +195,8 @@ export async function failExecution(
 ) {
   await database.execute(sql`
     UPDATE run SET state = ${state}, finished_at = ${at(now)}, lease_until = NULL,
-      error_code = ${error.code}, error_detail = ${error.detail},
-      metadata = ${error.metadata && JSON.stringify(error.metadata)}::jsonb WHERE ${isHeld(execution)}`);
+      error_code = ${error.code}, error_detail = ${storable(error.detail)},
+      metadata = ${error.metadata ? jsonb(error.metadata) : sql`NULL`} WHERE ${isHeld(execution)}`);
 }
 
 /**
@@ -210,7 +211,7 @@ export async function requeueExecution(
   await database.execute(sql`
     UPDATE run SET state = 'queued', lease_until = NULL, available_at = ${at(availableAt)},
       attempts_max = attempts_max + ${waits ? 1 : 0}::int, error_code = ${error.code},
-      error_detail = ${error.detail} WHERE ${isHeld(execution)}`);
+      error_detail = ${storable(error.detail)} WHERE ${isHeld(execution)}`);
 }
 
 /**

@@ -42,10 +42,10 @@ const COLLECT = { intervalMs: 24 * 3_600_000, retryMs: 3_600_000 };
 const ARCHIVE = { intervalMs: 3_600_000, retryMs: 60_000 };
 /** Archiving takes no longer in a minute of the cron; the next one goes on. */
 const ARCHIVE_TURN_MS = 15_000;
-/** No read, commit or compaction takes this long. */
-const GRACE_MS = 24 * 3_600_000;
-/** Longer than the 30 days by which a database may be set back to before a commit. */
-const ORPHAN_GRACE_MS = 35 * 24 * 3_600_000;
+/** Longer than the 30 days by which a database may be set back: its objects are there then. */
+const GRACE_MS = 35 * 24 * 3_600_000;
+/** No commit or compaction takes this long: what it put is named by then, or never. */
+const UNNAMED_MS = 24 * 3_600_000;
 /** Objects named by nothing that killed commits may leave: so many, or this share of all. */
 const ORPHANS_MAX = 20;
 const ORPHAN_SHARE_MAX = 0.01;
@@ -301,7 +301,7 @@ export async function keepHouse(parts: WriterParts & { log: Log; clock: Clock })
   });
   await archived.catch(() => {});
   await inTurn(parts.database, "collect", COLLECT, async () => {
-    const times = { now: parts.clock(), graceMs: GRACE_MS, orphanGraceMs: ORPHAN_GRACE_MS };
+    const times = { now: parts.clock(), graceMs: GRACE_MS, unnamedMs: UNNAMED_MS };
     parts.log.info("collected", await collect(parts, times));
   });
   await archived;
@@ -326,25 +326,26 @@ async function inTurn(
 /** What a collection may delete; times in milliseconds. */
 interface CollectionBounds {
   now: number;
-  /** Since an object was retired. */
+  /** Since an object was retired, or since one that nothing names was put. */
   graceMs: number;
-  /** Since an object that nothing names was put; by default `graceMs`. */
-  orphanGraceMs?: number;
-  /** Such objects; by default 20, or one in a hundred of the bucket's. */
+  /** Since an object that nothing names was put: then it counts as such. By default `graceMs`. */
+  unnamedMs?: number;
+  /** Such objects; by default 20, or one in a hundred of the bucket's, and none of none named. */
   orphansMax?: number;
 }
 
 /**
- * Deletes objects that no read can need: retired ones after `graceMs`, and after `orphanGraceMs`
- * orphans of commits or compactions that died before the catalog named them. Returns how many.
- * Fails with `bad_configuration` where so many objects are named by nothing that the catalog cannot
- * be the bucket's; then no orphan is deleted.
+ * Deletes objects that no read can need, after `graceMs`: retired ones, and orphans of commits or
+ * compactions that died before the catalog named them. Returns how many. Fails with
+ * `bad_configuration` where so many objects are named by nothing that the catalog cannot be the
+ * bucket's; then nothing is deleted.
  */
 export async function collect(
   { database, bucket }: WriterParts,
-  { now, graceMs, orphanGraceMs = graceMs, orphansMax }: CollectionBounds,
+  bounds: CollectionBounds,
 ): Promise<{ retired: number; orphans: number }> {
-  const orphans = await listOrphans({ database, bucket }, now - orphanGraceMs, orphansMax);
+  const { graceMs } = bounds;
+  const orphans = await listOrphans({ database, bucket }, bounds);
   let retired = 0;
   for (;;) {
     const keys = await listRetired(database, graceMs);
@@ -360,31 +361,36 @@ export async function collect(
   return { retired, orphans: orphans.length };
 }
 
-/** Keys of the objects that were put before an instant and that nothing names. */
+/** Keys of the objects that nothing names and that are old enough to go. */
 async function listOrphans(
   { database, bucket }: Pick<WriterParts, "database" | "bucket">,
-  before: number,
-  orphansMax?: number,
+  { now, graceMs, unnamedMs = graceMs, orphansMax }: CollectionBounds,
 ): Promise<string[]> {
   const orphans: string[] = [];
-  let objects = 0;
+  let [objects, known, unnamed] = [0, 0, 0];
   for (const prefix of ["v1/", ARCHIVE_PREFIX]) {
     for (let cursor: string | undefined; ; ) {
       const page = await bucket.list({ prefix, ...(cursor ? { cursor } : {}) });
       const keys = page.objects.map(({ key }) => key);
       const named = await listNamedObjects(database, keys);
       objects += keys.length;
-      for (const { key, uploaded } of page.objects)
-        if (!named.has(key) && uploaded.getTime() <= before) orphans.push(key);
+      known += named.size;
+      for (const { key, uploaded } of page.objects) {
+        if (named.has(key)) continue;
+        const age = now - uploaded.getTime();
+        if (age >= unnamedMs) unnamed++;
+        if (age >= graceMs) orphans.push(key);
+      }
       if (!page.truncated) break;
       cursor = page.cursor;
     }
   }
-  const max = orphansMax ?? Math.max(ORPHANS_MAX, ORPHAN_SHARE_MAX * objects);
-  if (orphans.length <= max) return orphans;
+  const share = known === 0 ? 0 : Math.max(ORPHANS_MAX, ORPHAN_SHARE_MAX * objects);
+  const max = orphansMax ?? share;
+  if (unnamed <= max) return orphans;
   throw new Failure(
     "bad_configuration",
-    `the catalog does not name ${orphans.length} of the bucket's ${objects} objects, where ` +
+    `the catalog does not name ${unnamed} of the bucket's ${objects} objects, where ` +
       `${Math.floor(max)} at most are left by killed commits: the database is not the bucket's, or ` +
       "was set back. No object was deleted",
   );

@@ -5,8 +5,8 @@ import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { iso, MINUTE } from "../../../shared/time.ts";
 import { isSilent } from "../../http/database.ts";
+import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
-import { jsonb } from "../base/sql.ts";
 import { sha256 } from "./digest.ts";
 
 export interface Answer<Body> {

@@ -1,24 +1,8 @@
-// Values on their way into SQL. Postgres stores neither NUL nor half a surrogate pair in jsonb;
-// what a node reports may hold both, also as the name of a member. Lists travel as one jsonb
-// parameter, so that a statement has the same text whatever their length.
+// Lists on their way into SQL: as one jsonb parameter, so that a statement has the same text
+// whatever their length.
 
 import { type SQL, sql } from "drizzle-orm";
-
-/** A text without what Postgres refuses. */
-export const storable = (text: string): string => text.replaceAll("\0", "").toWellFormed();
-
-const isObject = (value: unknown): value is Record<string, unknown> =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
-
-/** A value as jsonb, without what Postgres refuses. */
-export const jsonb = (value: unknown): SQL => {
-  const text = JSON.stringify(value, (_, one: unknown) => {
-    if (typeof one === "string") return storable(one);
-    if (!isObject(one) || Object.keys(one).every((name) => storable(name) === name)) return one;
-    return Object.fromEntries(Object.entries(one).map(([name, held]) => [storable(name), held]));
-  });
-  return sql`${text}::jsonb`;
-};
+import { storable } from "../../http/storable.ts";
 
 /** UUIDs as rows of a subquery, for IN: how every list of workspaces reaches a statement. */
 export const idList = (ids: readonly string[]): SQL =>

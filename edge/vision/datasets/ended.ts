@@ -2,8 +2,8 @@
 
 import { sql } from "drizzle-orm";
 import { TASK_KINDS, type TaskPayload, type TaskResult } from "../../../shared/tasks.ts";
+import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
-import { jsonb } from "../base/sql.ts";
 import { attemptKey, keyWritten } from "../tasks/objects.ts";
 import type { Task } from "../tasks/queue.ts";
 import { keysOf, subjectOf } from "./exports.ts";

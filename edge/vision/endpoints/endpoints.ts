@@ -7,9 +7,10 @@ import { type EndpointMove, EndpointSettings } from "../../../shared/endpoints.t
 import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
+import { jsonb } from "../../http/storable.ts";
 import type { Page } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { breaksReference, idList, jsonb } from "../base/sql.ts";
+import { breaksReference, idList } from "../base/sql.ts";
 import { effectiveMoves, lockRegistry, type ModelRow, modelList } from "../registry/models.ts";
 
 /** Endpoints of a workspace. */

@@ -4,8 +4,9 @@ import { type SQL, sql } from "drizzle-orm";
 import { type Comparison, ComparisonSettings } from "../../../shared/comparisons.ts";
 import { Failure } from "../../../shared/errors.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
+import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
-import { idList, jsonb } from "../base/sql.ts";
+import { idList } from "../base/sql.ts";
 
 /** Comparisons of a workspace. */
 const COMPARISONS_MAX = 1_000;

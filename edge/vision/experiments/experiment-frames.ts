@@ -4,8 +4,9 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import { type Prediction, TASK_KINDS, type TaskKind } from "../../../shared/tasks.ts";
+import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
-import { jsonb, textList } from "../base/sql.ts";
+import { textList } from "../base/sql.ts";
 import type { JobRow } from "../labeling/jobs.ts";
 import { objectKeys } from "../projects/videos.ts";
 import type { ModelRow } from "../registry/models.ts";

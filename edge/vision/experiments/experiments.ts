@@ -15,8 +15,9 @@ import {
   type ExperimentState,
 } from "../../../shared/experiments.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
+import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
-import { idList, jsonb } from "../base/sql.ts";
+import { idList } from "../base/sql.ts";
 import { lockRegistry } from "../registry/models.ts";
 import type { Mark, TrafficCounts } from "./experiment-figures.ts";
 import { type ExperimentMove, hasEnded, MOVES, mayMove } from "./experiment-states.ts";

@@ -4,8 +4,8 @@
 import { type SQL, sql } from "drizzle-orm";
 import { missesOf } from "../../../shared/export-formats.ts";
 import { TASK_KINDS, type TaskPayload, type TaskResult } from "../../../shared/tasks.ts";
+import { jsonb, storable } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
-import { jsonb, storable } from "../base/sql.ts";
 import { attemptKey } from "../tasks/objects.ts";
 import type { Task } from "../tasks/queue.ts";
 import { sha256Of } from "../training/run-objects.ts";

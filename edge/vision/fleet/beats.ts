@@ -13,9 +13,9 @@ import type {
 } from "../../../shared/fleet.ts";
 import { DAY, iso, MINUTE } from "../../../shared/time.ts";
 import { wireTime } from "../../http/database.ts";
+import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
 import { repeatFor } from "../base/repeat.ts";
-import { jsonb } from "../base/sql.ts";
 import { instantOf, noteFirstUse, opensAt } from "./device-access.ts";
 import type { FleetHooks } from "./hooks.ts";
 import { requireShallow, single } from "./readings.ts";

@@ -7,12 +7,12 @@ import { Failure } from "../../../shared/errors.ts";
 import type { EnrolDevice, EnrolmentCode } from "../../../shared/fleet.ts";
 import { DAY, iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
+import { storable } from "../../http/storable.ts";
 import type { AttemptTable } from "../../http/throttle.ts";
 import { checkGuess, clientAddress } from "../../http/throttle.ts";
 import { type Act, actorKindOf, auditEntries } from "../auth/audit.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
 import type { Parts } from "../base/parts.ts";
-import { storable } from "../base/sql.ts";
 import { instantOf, newDeviceToken, opensAt, tokenOf } from "./device-access.ts";
 
 const CODE_PREFIX = "vdc_";

@@ -13,9 +13,9 @@ import {
 } from "../../../shared/fleet.ts";
 import { DAY } from "../../../shared/time.ts";
 import { batch } from "../../http/database.ts";
+import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
 import { repeatFor } from "../base/repeat.ts";
-import { jsonb } from "../base/sql.ts";
 import { type DeviceIdentity, instantOf } from "./device-access.ts";
 import { requireShallow, single } from "./readings.ts";
 

@@ -6,9 +6,9 @@ import { type SQL, sql } from "drizzle-orm";
 import { LATE_INTERVALS, type ManifestKey } from "../../../shared/fleet.ts";
 import { ROLLOUT_BUCKETS } from "../../../shared/rollouts.ts";
 import { batch, type Database, isSilent } from "../../http/database.ts";
+import { storable } from "../../http/storable.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { storable } from "../base/sql.ts";
 import type { FleetHooks, ModelReport } from "./hooks.ts";
 import { manifestKeys } from "./manifest-keys.ts";
 

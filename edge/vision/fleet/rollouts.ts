@@ -16,8 +16,9 @@ import type {
   RolloutState,
 } from "../../../shared/rollouts.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
+import { jsonb } from "../../http/storable.ts";
 import type { Page } from "../base/api.ts";
-import { breaksReference, idList, jsonb, textList } from "../base/sql.ts";
+import { breaksReference, idList, textList } from "../base/sql.ts";
 import {
   CRASH_LOOP,
   ENDED,

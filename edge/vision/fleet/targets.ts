@@ -8,11 +8,12 @@ import type { Target, TargetCheck, TargetConfig } from "../../../shared/targets.
 import type { Role } from "../../../shared/vision.ts";
 import { wireTime } from "../../http/database.ts";
 import { addressProblem } from "../../http/outbound.ts";
+import { jsonb } from "../../http/storable.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
 import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import { seal, unseal } from "../base/sealing.ts";
-import { idList, jsonb } from "../base/sql.ts";
+import { idList } from "../base/sql.ts";
 import { instantOf } from "./device-access.ts";
 
 /** Targets of a workspace. */

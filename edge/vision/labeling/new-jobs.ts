@@ -35,13 +35,15 @@ export async function videosOf(
   const found = await findVideos(parts.database, workspacesOf(caller), wanted);
   const [first] = found;
   const elsewhere = found.find((video) => video.projectId !== projectId);
-  if (!first || elsewhere || found.length < wanted.length) {
-    throw new Failure("not_found", "no such project with all of these videos in your workspaces");
-  }
+  const unknown = () =>
+    new Failure("not_found", "no such project with all of these videos in your workspaces");
+  if (!first || elsewhere || found.length < wanted.length) throw unknown();
   allow(caller, first.workspaceId, "engineer");
   const ready = await readyVideos(parts, [first.workspaceId], wanted);
   const byId = new Map(ready.map((video) => [video.videoId, video]));
   const videos = wanted.flatMap((id) => byId.get(id) ?? []);
+  // One may have been deleted while its probe was awaited.
+  if (videos.length < wanted.length) throw unknown();
   return { videos, workspaceId: first.workspaceId, createdBy: caller.accountId };
 }
 

@@ -12,11 +12,12 @@ import {
 } from "../../../shared/node-protocol.ts";
 import { HOUR, iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
+import { jsonb, storable } from "../../http/storable.ts";
 import { type Act, actorKindOf, auditEntries } from "../auth/audit.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
 import { type Realm, within } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
-import { idList, jsonb, storable } from "../base/sql.ts";
+import { idList } from "../base/sql.ts";
 
 const CODE_PREFIX = "vnc_";
 const TOKEN_PREFIX = "vnt_";

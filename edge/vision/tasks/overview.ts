@@ -3,8 +3,8 @@
 import { sql } from "drizzle-orm";
 import type { TaskKind } from "../../../shared/tasks.ts";
 import { type Database, wireTime } from "../../http/database.ts";
+import { jsonb } from "../../http/storable.ts";
 import { type Realm, within } from "../auth/scope.ts";
-import { jsonb } from "../base/sql.ts";
 
 /** A lease that expired this long ago was missed by the rescue. */
 const RESCUE_LATE_SECONDS = 180;

@@ -13,8 +13,9 @@ import {
 import { TASK_KINDS, type TaskKind, type TaskPayload } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
+import { jsonb, storable } from "../../http/storable.ts";
 import { SERVICE_PREFIXES } from "../base/parts.ts";
-import { idList, jsonb, storable } from "../base/sql.ts";
+import { idList } from "../base/sql.ts";
 import { countAttempt, countClaimed, countEnqueued } from "./counts.ts";
 import { referencedKeys } from "./objects.ts";
 import {

@@ -47,7 +47,8 @@ export function linkPrefixesOf(
   workspaceId: string,
 ): string[] {
   const mapped = linkPrefixes.filter((one) => one.workspaceId === workspaceId);
-  const all = [workspacePrefix(workspaceId), ...mapped.map(({ prefix }) => prefix)];
+  const given = [workspacePrefix(workspaceId), ...mapped.map(({ prefix }) => prefix)];
+  const all = [...new Set(given)];
   return all.filter((one) => !all.some((other) => one !== other && one.startsWith(other))).sort();
 }
 

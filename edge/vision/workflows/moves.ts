@@ -6,9 +6,9 @@ import { Failure } from "../../../shared/errors.ts";
 import type { WorkflowDefinition } from "../../../shared/workflow/definition.ts";
 import type { WorkflowMove } from "../../../shared/workflows.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
+import { jsonb } from "../../http/storable.ts";
 import type { Page } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { jsonb } from "../base/sql.ts";
 import { instantOf } from "../fleet/device-access.ts";
 import { effectiveMoves, lockRegistry } from "../registry/models.ts";
 import {

@@ -6,8 +6,8 @@ import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { DAY } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
+import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
-import { jsonb } from "../base/sql.ts";
 import { instantOf } from "../fleet/device-access.ts";
 
 /** Bytes of a stream's state as JSON. */

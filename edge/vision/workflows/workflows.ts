@@ -7,8 +7,9 @@ import { Failure } from "../../../shared/errors.ts";
 import type { WorkflowDefinition } from "../../../shared/workflow/definition.ts";
 import type { Workflow } from "../../../shared/workflows.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
+import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
-import { idList, jsonb } from "../base/sql.ts";
+import { idList } from "../base/sql.ts";
 import { instantOf } from "../fleet/device-access.ts";
 import { lockRegistry } from "../registry/models.ts";
 

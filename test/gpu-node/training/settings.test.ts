@@ -361,9 +361,12 @@ describe("metrics", () => {
     const all = { precision: 0.1, recall: 0.2, mAP50: 0.3, mAP50_95: 0.4 };
     // Curves are no metrics here either.
     const evaluation = { ...all, perClass: [null] } as unknown as Evaluation;
-    const none = unmeasured(["c"]);
+    const none = unmeasured(["c"], "detection");
     expect(Object.keys(none).sort()).toEqual(Object.keys(metricsOf(evaluation, ["c"])).sort());
-    expect(new Set(Object.values(none))).toEqual(new Set([null]));
+    const masks = { ...evaluation, maskMAP50: 0.1, maskMAP50_95: 0.1 };
+    const ofMasks = unmeasured(["c"], "segmentation");
+    expect(Object.keys(ofMasks).sort()).toEqual(Object.keys(metricsOf(masks, ["c"])).sort());
+    expect(new Set([none, ofMasks].flatMap(Object.values))).toEqual(new Set([null]));
   });
 });
 

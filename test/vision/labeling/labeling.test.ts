@@ -201,6 +201,13 @@ describe("POST /label", () => {
     await rest();
   });
 
+  it("makes no job without a video that was deleted while its probe was awaited", async () => {
+    const gone = (await uploadVideo(admin, projectId, "gone.mp4")).video_id;
+    const asked = admin.refused("POST", "/label", label({ video_ids: [videoId, gone] }));
+    await admin.ok("DELETE", `/videos/${gone}`);
+    expect(await asked).toEqual([404, "not_found"]);
+  });
+
   it("waits some seconds for a probe and no longer, and never takes a broken one", async () => {
     const unprobed = (await uploadVideo(admin, projectId, "late.mp4")).video_id;
     const asked = label({ video_ids: [unprobed] });

@@ -9,6 +9,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { parseConfig } from "../../../edge/vision/config.ts";
 import { SERVICE_FOLDERS } from "../../../edge/vision/projects/videos.ts";
+import { linkPrefixesOf } from "../../../edge/vision/uploads/link.ts";
 import type { Failure } from "../../../shared/errors.ts";
 import { ClaimedTask } from "../../../shared/node-protocol.ts";
 import { ObjectSource } from "../../../shared/tasks.ts";
@@ -209,4 +210,10 @@ it.each([
   } catch (thrown) {
     expect((thrown as Failure).data.keys).toContain("LINK_PREFIXES");
   }
+});
+
+it("takes a prefix that an operator mapped twice once", () => {
+  const mapped = { prefix: "footage/", workspaceId: "w" };
+  const prefixes = linkPrefixesOf({ linkPrefixes: [mapped, mapped] }, "w");
+  expect(prefixes).toEqual(["footage/", "ws/w/"]);
 });
