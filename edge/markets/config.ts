@@ -47,8 +47,8 @@ const Environment = z.object({
   /** When set, every data endpoint requires it in X-API-Key. Unset: the API is open. */
   SERVICE_READ_API_KEY: optionalSecret(),
   /**
-   * Comma-separated origins allowed to GET. Unset: no cross-origin access. What is no origin grants
-   * nothing and stops no request: `corsProblem` names it.
+   * Comma-separated origins allowed to GET. Unset: no cross-origin access. An entry that is not an
+   * origin is ignored; `corsProblem` gives its place in the list.
    */
   SERVICE_CORS_ORIGINS: z
     .string()

@@ -4,10 +4,11 @@
 // the state of a partition, the read-back check, its list of stale symbols. A partition that only
 // a backfill tries begins no incident: whoever started the backfill looks at it.
 
-import { type SQL, sql } from "drizzle-orm";
+import { sql } from "drizzle-orm";
 import type { Alert } from "../../../shared/markets.ts";
 import { DAY, MINUTE } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
+import { jsonb } from "../../http/storable.ts";
 import { at } from "./ledger.ts";
 import { partitionRange } from "./partition.ts";
 import { partitionStates } from "./partition-states.ts";
@@ -223,8 +224,6 @@ async function judgeChecks(
   return { troubles, over };
 }
 
-const toJson = (value: unknown): SQL => sql`${JSON.stringify(value)}::jsonb`;
-
 async function beginIncidents(
   database: Database,
   troubles: readonly Trouble[],
@@ -238,7 +237,7 @@ async function beginIncidents(
       delivery, next_at)
     SELECT x.id, x.kind, x.id, x.job, x.subject, x."runId", run.error_code,
       coalesce(run.error_detail, x.detail), ${at(now)}, ${delivery}, ${at(now)}
-      FROM jsonb_to_recordset(${toJson(rows)})
+      FROM jsonb_to_recordset(${jsonb(rows)})
         AS x(id uuid, kind text, job text, subject text, "runId" uuid, detail text)
       LEFT JOIN run ON run.id = x."runId"
     ON CONFLICT DO NOTHING`);
@@ -258,7 +257,7 @@ async function endIncidents(
   }));
   await database.execute(sql`
     WITH x AS (
-      SELECT * FROM jsonb_to_recordset(${toJson(rows)}) AS x(id uuid, incident uuid, detail text)),
+      SELECT * FROM jsonb_to_recordset(${jsonb(rows)}) AS x(id uuid, incident uuid, detail text)),
     ended AS (
       UPDATE alert SET ended_at = ${at(now)} FROM x
        WHERE alert.id = x.incident AND ended_at IS NULL
