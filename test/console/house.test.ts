@@ -71,14 +71,14 @@ it("lets a series rest whose compaction failed, and takes it up again later", as
   expect(failures()).toBe(before + 1);
 });
 
-it("collects once a day, and only what has been of no use for a day", async () => {
+it("collects once a day what was retired 35 days ago, and no orphan of today", async () => {
   const collections = () => world.logs.filter((line) => line.includes('"event":"collected"'));
   // The first tick of the store's life took the chore.
   await tick();
   expect(collections()).toHaveLength(1);
   await world.bucket.put("v1/power.demand/full/l0/orphan.parquet", "left by a killed commit");
   await world.database.execute(sql`
-    UPDATE segment SET retired_at = retired_at - interval '25 hours' WHERE retired_at IS NOT NULL`);
+    UPDATE segment SET retired_at = retired_at - interval '36 days' WHERE retired_at IS NOT NULL`);
   await world.database.execute(sql`
     UPDATE housekeeping SET last_at = last_at - interval '25 hours'`);
   await tick();

@@ -72,7 +72,10 @@ function find(image: RgbImage, channel: number, { masks, runs }: DetectOptions):
   return [{ bbox, confidence: 0.9, polygon, ...rle }];
 }
 
-/** `hold <path>`: says by a file that it waits, and goes on once `<path>.go` is there. */
+/**
+ * `hold <path>`: says by a file that it waits, and goes on once `<path>.go` is there. `<path>.told`
+ * says that the process has heard of a cancel.
+ */
 async function obey(word: string) {
   const [verb, path = ""] = word.split(" ");
   if (verb === "crash") process.kill(process.pid, "SIGSEGV");
@@ -84,6 +87,10 @@ async function obey(word: string) {
   // Neither a message nor a signal handler of its own gets through.
   if (verb === "hang") for (;;) Math.sqrt(2);
   if (verb === "hold") {
+    // The process's own listener was there first: it has heard by then.
+    process.on("message", ({ type }: { type: string }) => {
+      if (type === "cancel") writeFileSync(`${path}.told`, "");
+    });
     while (!existsSync(`${path}.go`)) await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }

@@ -256,11 +256,10 @@ describe.skipIf(!found)("a node", () => {
   });
 
   it("keeps what is done when a task is cancelled", async () => {
-    const node = start();
-    const { task, go } = await held();
+    start();
+    const { task, path, go } = await held();
     task.verdict = "cancel";
-    // Logged as the child is told.
-    await until("it heard", () => node.lines().some(({ event }) => event === "verdict"));
+    await until("the child heard", () => existsSync(`${path}.told`));
     go();
     await ended(task);
     const [outcome] = task.outcomes;
