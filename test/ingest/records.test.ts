@@ -4,6 +4,7 @@ import { afterAll, beforeAll, beforeEach, expect, it } from "vitest";
 import { findExecution } from "../../edge/markets/ingest/ledger.ts";
 import { launch } from "../../edge/markets/ingest/operate.ts";
 import type { Pipeline } from "../../edge/markets/ingest/pipeline.ts";
+import { commit } from "../../edge/markets/store/commit.ts";
 import { systemClock } from "../../shared/time.ts";
 import { type ScriptedIngest, scriptedIngest } from "../support/ingest.ts";
 import { DAY, HOUR } from "../support/world.ts";
@@ -11,6 +12,8 @@ import { DAY, HOUR } from "../support/world.ts";
 let ingest: ScriptedIngest;
 /** Values of the day's first hour, by symbol. */
 let values: Map<string, number>;
+/** The instrument of a symbol's row five days ago; that of the other row where null. */
+let formerInstrument: string | null = null;
 const now = systemClock();
 const today = Math.floor(now / DAY) * DAY;
 
@@ -33,7 +36,7 @@ const hourly: Pipeline = {
       symbol,
       rows: [today, today - 5 * DAY].map((datetime) => ({
         datetime,
-        instrumentId: `power.hourly.${symbol}`,
+        instrumentId: (datetime < today && formerInstrument) || `power.hourly.${symbol}`,
         values: [value],
       })),
     })),
@@ -49,14 +52,16 @@ beforeAll(async () => {
 afterAll(() => ingest.close());
 beforeEach(async () => {
   await ingest.reset();
+  formerInstrument = null;
   values = new Map([
     ["one", 1],
     ["two", 2],
   ]);
 });
 
-async function materialize() {
+async function materialize(before?: (runId: string) => Promise<unknown>) {
   const runId = await launch(ingest.parts, "hourly");
+  await before?.(runId);
   await ingest.consume();
   const run = await findExecution(ingest.parts.database, runId);
   expect(run?.state).toBe("succeeded");
@@ -98,4 +103,29 @@ it("an execution that changes a part records all it covered, and the part", asyn
     store_version: { "power.hourly.one": 2, "power.hourly.two": 3 },
   });
   expect(String(second.as_of) > String(first.as_of)).toBe(true);
+});
+
+it("an execution that was killed between two vintages of a series records those of both", async () => {
+  formerInstrument = "power.hourly.former";
+  values.delete("two");
+  const record = await materialize((runId) =>
+    // What the attempt that was killed had written: the late row alone.
+    commit(ingest.parts, {
+      library: "power.hourly",
+      symbol: "one",
+      valueColumns: ["value"],
+      rows: [{ datetime: today - 5 * DAY, instrumentId: "power.hourly.former", values: [1] }],
+      covered: { from: today - 5 * DAY, to: today },
+      reconstructed: true,
+      sandbox: true,
+      runId,
+      partition: "2026-01-01",
+      sourceUrl: "sandbox://provider",
+    }),
+  );
+  expect(record).toMatchObject({ rows_written: 2, rows_reconstructed: 1 });
+  expect((record.changed_instrument_ids as string[]).toSorted()).toEqual([
+    "power.hourly.former",
+    "power.hourly.one",
+  ]);
 });

@@ -47,6 +47,8 @@ it("names the series with rows flagged true that were learned too late, and no o
   // A backfill flagged the row; its revision is a true vintage.
   await learn("filled", { 20: 1 }, true);
   await learn("filled", { 20: 2 });
+  // In time when its commit began, and late by the time it was through.
+  await learn("timely", { [(TODAY - systemClock() + 3 * DAY + 1_000) / DAY]: 1 });
   expect(await listLateRows(ingest.parts, "hourly")).toEqual([
     {
       job: "hourly",

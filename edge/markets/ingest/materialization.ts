@@ -157,12 +157,11 @@ async function recordOf(
   ]);
   const rowsIn = (written: typeof vintages) => written.reduce((total, { rows }) => total + rows, 0);
   const asOf = vintages.reduce((newest, one) => Math.max(newest, one.asOf), stored.asOf);
-  // The rows of a series that an earlier attempt committed are not known any more.
-  const earlier = accepted.filter(
-    ({ library, symbol }) =>
-      !commits.changedSeries.has(`${library} ${symbol}`) &&
-      vintages.some((one) => one.library === library && one.symbol === symbol),
-  );
+  // The rows of a vintage that an earlier attempt committed are not known any more.
+  const earlier = accepted.filter(({ library, symbol }) => {
+    const all = vintages.filter((one) => one.library === library && one.symbol === symbol);
+    return all.length > (commits.vintagesOf.get(`${library} ${symbol}`) ?? 0);
+  });
   return {
     rows_written: rowsIn(vintages),
     rows_reconstructed: rowsIn(vintages.filter(({ reconstructed }) => reconstructed)),
@@ -280,8 +279,8 @@ interface Commits {
   /** Valid times of the rows revised or retracted. */
   changedAt: number[];
   changedInstruments: string[];
-  /** `library symbol` of each series with a new vintage. */
-  changedSeries: Set<string>;
+  /** How many of the vintages are of a series, by `library symbol`. */
+  vintagesOf: Map<string, number>;
 }
 
 /** Commits every accepted series. */
@@ -297,7 +296,7 @@ async function commitSeries(
     vintages: 0,
     changedAt: [],
     changedInstruments: [],
-    changedSeries: new Set(),
+    vintagesOf: new Map(),
   };
   for (let index = 0; index < accepted.length; index += SERIES_AT_ONCE) {
     await keepLease(parts, execution);
@@ -322,10 +321,10 @@ async function commitSeries(
       if (outcome.status === "rejected") {
         commits.refused.push(massRetraction(outcome.reason, symbol));
       } else if (outcome.value) {
-        commits.vintages++;
+        commits.vintages += outcome.value.vintages;
         commits.changedAt.push(...outcome.value.changedAt);
         commits.changedInstruments.push(...outcome.value.changedInstruments);
-        commits.changedSeries.add(`${library} ${symbol}`);
+        commits.vintagesOf.set(`${library} ${symbol}`, outcome.value.vintages);
       }
     }
   }

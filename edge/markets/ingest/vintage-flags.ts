@@ -10,6 +10,9 @@ import { isLate } from "../store/plan.ts";
 import type { IngestParts } from "./parts.ts";
 import { requirePipeline } from "./pipeline.ts";
 
+/** A commit judges its rows when it begins; it takes no longer until its knowledge time. */
+const COMMIT_MS_MAX = 10 * 60_000;
+
 /**
  * The series of a job that hold such rows, with their number and their first and last valid times;
  * fails with `unknown_job`. It reads every version of every series of the job.
@@ -45,8 +48,8 @@ async function countLate(batches: AsyncIterable<Batch>, publishedWithinMs: numbe
       [datetimeBefore, instrumentBefore] = [at, id];
       const writer = vintages[vintage[row] as number];
       if (!writer) throw new Failure("internal", "a version without its vintage");
-      if (writer.reconstructed || !isLate({ datetime: at }, writer.asOf, publishedWithinMs))
-        continue;
+      const judgedAt = writer.asOf - COMMIT_MS_MAX;
+      if (writer.reconstructed || !isLate({ datetime: at }, judgedAt, publishedWithinMs)) continue;
       rows++;
       first = Math.min(first, at);
       last = Math.max(last, at);

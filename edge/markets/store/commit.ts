@@ -67,6 +67,8 @@ export interface CommitRequest {
 export interface Vintage {
   seq: number;
   asOf: number;
+  /** Vintages that the commit wrote: 2 where late rows became one. */
+  vintages: number;
   inserted: number;
   revised: number;
   retracted: number;
@@ -166,6 +168,7 @@ async function commitPrepared(
 /** Both vintages of a commit that wrote its late rows first. */
 const joined = (late: Vintage, last: Vintage): Vintage => ({
   ...last,
+  vintages: late.vintages + last.vintages,
   inserted: late.inserted + last.inserted,
   changedInstruments: [...new Set([...late.changedInstruments, ...last.changedInstruments])],
 });
@@ -253,7 +256,7 @@ async function attemptCommit(
   const { inserted, revised, retracted, changedAt, rows } = written;
   const changedInstruments = [...new Set(rows.map(({ instrumentId }) => instrumentId))];
   const counts = { inserted, revised, retracted, changedAt, changedInstruments };
-  return { vintage: { ...committed, ...counts }, isWhole };
+  return { vintage: { ...committed, vintages: 1, ...counts }, isWhole };
 }
 
 interface Comparison {
