@@ -16,6 +16,7 @@ import {
   LATEST_FILES,
   type RunState,
   readScores,
+  removeScores,
   saveScores,
   type WeightsFiles,
 } from "./checkpoints.ts";
@@ -367,22 +368,38 @@ function bestOf({ best, history }: RunState): OwnWeights | null {
   return { name: BEST_WEIGHTS, files: bestFiles(epoch), epoch, metrics, rule };
 }
 
-/** Weights of a stopped run as they are now, validated; null where no step was taken. */
+/**
+ * Weights of a stopped run as they are now, measured where that goes well; null where no step was
+ * taken. Where they cannot be saved, those of the best epoch before are better than none.
+ */
 async function latestOf(
   parts: StartParts,
   { engine, state }: RunStart,
   { best, evaluationBatch }: Pick<HandIn, "evaluationBatch"> & { best: OwnWeights | null },
 ): Promise<OwnWeights | null> {
-  const { folder, data, report } = parts;
+  const { context, folder, data, report } = parts;
   const { settings } = parts.payload;
   if (state.epoch === 0 && state.batch === 0) return null;
   const epoch = state.batch > 0 ? state.epoch + 1 : state.epoch;
   if (best?.epoch === epoch) return best;
   const files = LATEST_FILES;
   const valImages = data.splits.val.images.length;
-  const evaluation = await lastValidation({ engine, evaluationBatch, settings, valImages, report });
-  if (evaluation) await saveScores(folder, files, evaluation);
-  await engine.save(folder.file(files.weights), weightsMetadata(metadataOf(parts, state), epoch));
+  const validation = lastValidation({ engine, evaluationBatch, settings, valImages, report });
+  const evaluation = await validation.catch((error: unknown) => {
+    context.log.warning("weights_not_measured", { epoch, error });
+    report.say(`The weights could not be measured: ${(error as Error).message}.`);
+    return null;
+  });
+  try {
+    await removeScores(folder, files);
+    if (evaluation) await saveScores(folder, files, evaluation);
+    await engine.save(folder.file(files.weights), weightsMetadata(metadataOf(parts, state), epoch));
+  } catch (error) {
+    if (!best) throw error;
+    context.log.warning("weights_not_saved", { epoch, error });
+    report.say(`The weights could not be saved: ${(error as Error).message}.`);
+    return best;
+  }
   const { classes } = data;
   const metrics = evaluation ? metricsOf(evaluation, classes) : unmeasured(classes, settings.task);
   return { name: LATEST_WEIGHTS, files, epoch, metrics, rule: "coco" };

@@ -138,6 +138,10 @@ export const saveScores = (
   evaluation: Evaluation,
 ) => folder.write(scores, JSON.stringify(scoresOf(evaluation)));
 
+/** Forgets what weights of the same names scored before. */
+export const removeScores = (folder: RunFolder, { scores }: Pick<WeightsFiles, "scores">) =>
+  fs.rm(folder.file(scores), { force: true });
+
 /** What weights scored; null where that is not here or cannot be read. */
 export async function readScores(
   folder: RunFolder,

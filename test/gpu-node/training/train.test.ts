@@ -20,10 +20,13 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
 import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { installBundle } from "../../../gpu-node/segmenters/install.ts";
+import { train } from "../../../gpu-node/training/attempt.ts";
+import type { Native } from "../../../native/load.ts";
 import { detectorGraph, parameterCount } from "../../../shared/detector.ts";
 import type { TaskPayload } from "../../../shared/tasks.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
+import { taskContext } from "../../support/task-context.ts";
 import { engineOrSay, machine, resultOf } from "../../support/training.ts";
 import { randomWeights, tensorFile } from "../../support/weights.ts";
 
@@ -317,6 +320,61 @@ describe.skipIf(!native)("a stop", () => {
     const names = result.artifacts.map(({ name }) => name);
     expect(names).toEqual(expect.arrayContaining(["results.png", "confusion_matrix.png"]));
     expect(existsSync(join(here.dir, "training/runs", payload.run_id))).toBe(false);
+  });
+
+  /** The engine, which fails in one thing once a run was stopped. */
+  function failing(method: "evaluate" | "save", isStopped: () => boolean): Native {
+    const { Engine, ...rest } = native as Native;
+    const fail = () =>
+      Promise.reject(Object.assign(new Error("the GPU is gone"), { code: "gpu_unavailable" }));
+    class Failing extends Engine {
+      override evaluate(...args: Parameters<InstanceType<typeof Engine>["evaluate"]>) {
+        return method === "evaluate" && isStopped() ? fail() : super.evaluate(...args);
+      }
+      override save(...args: Parameters<InstanceType<typeof Engine>["save"]>) {
+        return method === "save" && isStopped() ? fail() : super.save(...args);
+      }
+    }
+    return { ...rest, Engine: Failing };
+  }
+
+  it.each([
+    ["measured are a model without metrics", "evaluate"],
+    ["saved leave the best epoch's as the model", "save"],
+  ] as const)("whose weights cannot be %s", async (_, method) => {
+    const here = machine(service);
+    const settings = { epochs: 50, batch_size: 1 };
+    const { payload } = await drawnDataset(service, settings, { train: 30, val: 3 });
+    const stop = new AbortController();
+    const scores = join(here.dir, "training/runs", payload.run_id, "weights/latest.json");
+    const context = await taskContext(service, here.dir, {
+      cancel: stop.signal,
+      progress: ({ detail }) => {
+        const { epoch, batch } = detail as { epoch: number; batch: number };
+        if (epoch === 0 || batch === 0 || stop.signal.aborted) return;
+        // Of another stop, on this node, of the same run.
+        writeFileSync(scores, JSON.stringify({ confidenceBins: [1, 2, 3] }));
+        stop.abort();
+      },
+    });
+    const result = await train(payload, context, {
+      native: failing(method, () => stop.signal.aborted),
+    });
+    const best = result.history.length;
+    const names = result.artifacts.flatMap(({ name, model }) => (model ? [name] : []));
+    if (method === "save") {
+      expect(result).toMatchObject({ stopped: true, model: { epoch: expect.any(Number) } });
+      expect(result.model?.epoch).toBeLessThanOrEqual(best);
+      expect(result.model?.metrics).toEqual(
+        result.history[(result.model?.epoch ?? 0) - 1]?.metrics,
+      );
+      expect(names).toEqual(["best.safetensors"]);
+    } else {
+      expect(result.model).toMatchObject({ epoch: best + 1, confidence_bins: null });
+      expect(new Set(Object.values(result.model?.metrics ?? {}))).toEqual(new Set([null]));
+      expect(names.toSorted()).toEqual(["best.safetensors", "last.safetensors"]);
+    }
+    expect(result.checkpoint).toMatchObject({ epoch: best });
   });
 
   it("at the end of its best epoch hands in one file of weights", async () => {
