@@ -311,8 +311,8 @@ const SplitSummary = z.object({
  */
 export const ExportSummary = DatasetCounts.extend({
   border_frames: count(
-    "training frames of a single video within the gap of a validation frame: a hundredth of its " +
-      "frames, at least one; they are in the archive unless `split_gap` leaves them out",
+    "frames of the archive within a second, in their video, of a frame on the other side of the " +
+      "split; 0 where every video is on one side",
   ),
   train: SplitSummary.meta({ description: "counts of the archive's training side" }),
   val: SplitSummary.meta({ description: "counts of the archive's validation side" }),

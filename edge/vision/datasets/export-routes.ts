@@ -70,8 +70,8 @@ const Options = z.object({
     .meta({
       description:
         "of a single video, leaves out the training frames within the gap of a validation frame: a " +
-        "hundredth of the video's frames, at least one; a video of fewer than 20 frames has none. " +
-        "Without it every frame is part of it, and `summary.border_frames` counts those frames",
+        "hundredth of the dataset's frames, at least one; of fewer than 20 frames it has none. " +
+        "Without it every frame is part of it",
     }),
 });
 

@@ -40,12 +40,12 @@ export async function startExport(
   const id = crypto.randomUUID();
   const keys = keysOf(job.workspaceId, id);
   const written = await writeManifest(parts, job, { key: keys.manifest, options });
-  const { manifest, videos, counts } = written;
+  const { manifest, videos, counts, borderFrames } = written;
   await parts.database.execute(sql`
     INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key, summary,
       created_by)
     VALUES (${id}::uuid, ${job.workspaceId}::uuid, ${job.id}::uuid, ${options.format},
-      ${JSON.stringify(options)}::jsonb, ${keys.archive}, ${jsonb(summaryOf(counts))},
+      ${JSON.stringify(options)}::jsonb, ${keys.archive}, ${jsonb(summaryOf(counts, borderFrames))},
       ${createdBy}::uuid)`);
   await submit(parts, [
     {
@@ -67,11 +67,11 @@ export async function startExport(
 }
 
 /** The part of an export's summary that is known before its archive is made. */
-const summaryOf = (counts: PlanCounts): ExportSummary => ({
+const summaryOf = (counts: PlanCounts, borderFrames: number): ExportSummary => ({
   total_frames: counts.totalFrames,
   annotated_frames: counts.annotatedFrames,
   total_annotations: counts.annotations,
-  border_frames: counts.borderFrames,
+  border_frames: borderFrames,
   left_out_frames: counts.leftOutFrames,
   left_out_annotated_frames: counts.leftOutAnnotatedFrames,
 });

@@ -10,10 +10,12 @@ import type { ObjectSource } from "../../../shared/tasks.ts";
 import type { Database } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { addedFrames, type JobRow, labeledFrames } from "../labeling/jobs.ts";
+import { assertReady, readPts } from "../projects/frames.ts";
+import { findVideos } from "../projects/videos.ts";
 import { repeated, shown } from "../review/annotations.ts";
 import { source } from "../tasks/objects.ts";
 import { writeObject } from "../uploads/object-writer.ts";
-import { type Side, type SplitFrames, splitFrames } from "./split.ts";
+import { countNearOtherSide, type Side, type SplitFrames, splitFrames } from "./split.ts";
 
 export interface ManifestOptions {
   valShare: number;
@@ -50,8 +52,6 @@ export interface PlanCounts {
   totalFrames: number;
   annotatedFrames: number;
   annotations: number;
-  /** Training frames next to a validation frame of the same video. */
-  borderFrames: number;
   leftOutFrames: number;
   leftOutAnnotatedFrames: number;
 }
@@ -95,12 +95,10 @@ export async function planDataset(
     return { video, sides: new Map(kept) };
   });
   const names = classes.map(({ name }) => name);
-  const borderFrames = [...split.values()].reduce((sum, { border }) => sum + border.size, 0);
-  const counts = { ...countsOf(splits), borderFrames };
-  return { name: job.name, counts, classes: names, splits, wanted, numbers };
+  return { name: job.name, counts: countsOf(splits), classes: names, splits, wanted, numbers };
 }
 
-function countsOf(splits: readonly VideoSplit[]): Omit<PlanCounts, "borderFrames"> {
+function countsOf(splits: readonly VideoSplit[]): PlanCounts {
   const sum = (count: (one: VideoSplit) => number) =>
     splits.reduce((total, one) => total + count(one), 0);
   return {
@@ -122,12 +120,15 @@ export interface WrittenManifest {
   videos: ObjectSource[];
 }
 
-/** Writes the manifest of a job's dataset under a key; returns it with the dataset's counts. */
+/**
+ * Writes the manifest of a job's dataset under a key; returns it with the dataset's counts, and
+ * that of its frames within a second of a frame on the other side of the split.
+ */
 export async function writeManifest(
   parts: Pick<Parts, "database" | "bucket">,
   job: JobRow,
   { key, options }: { key: string; options: ManifestOptions },
-): Promise<WrittenManifest & { counts: PlanCounts }> {
+): Promise<WrittenManifest & { counts: PlanCounts; borderFrames: number }> {
   const plan = await planDataset(parts.database, job, options);
   if (plan.classes.length === 0) {
     throw new Failure("state_conflict", "the job has no classes to export");
@@ -135,7 +136,29 @@ export async function writeManifest(
   if (plan.splits.every(({ video }) => video.frames.length === 0)) {
     throw new Failure("state_conflict", "there is nothing to export: no frame has an annotation");
   }
-  return { ...(await writePlan(parts, plan, key)), counts: plan.counts };
+  const borderFrames = await countBorder(parts, job, plan.splits);
+  return { ...(await writePlan(parts, plan, key)), counts: plan.counts, borderFrames };
+}
+
+/** Frames within a second of a frame of the same video on the other side, by their true times. */
+async function countBorder(
+  parts: Pick<Parts, "database" | "bucket">,
+  { workspaceId }: JobRow,
+  splits: readonly VideoSplit[],
+): Promise<number> {
+  const onBoth = splits.filter(({ sides }) => new Set(sides.values()).size > 1);
+  if (onBoth.length === 0) return 0;
+  const ids = onBoth.map(({ video }) => video.id);
+  const videos = await findVideos(parts.database, [workspaceId], ids);
+  let frames = 0;
+  for (const { video, sides } of onBoth) {
+    const row = videos.find(({ videoId }) => videoId === video.id);
+    if (!row) continue;
+    assertReady(row);
+    const [numerator, denominator] = row.timeBase;
+    frames += countNearOtherSide(sides, await readPts(parts, row), denominator / numerator);
+  }
+  return frames;
 }
 
 /** Writes a plan down, with the annotations as they are now. */

@@ -103,3 +103,25 @@ function splitOne(frames: readonly number[], valShare: number, random: () => num
   }
   return { sides, border };
 }
+
+/**
+ * How many frames lie within a length of time of a frame on the other side. The frames are in
+ * their order, `times` are those of all of the video's frames, in the unit of `within`.
+ */
+export function countNearOtherSide(
+  sides: ReadonlyMap<number, Side>,
+  times: ArrayLike<number>,
+  within: number,
+): number {
+  const frames = [...sides].map(([frame, side]) => ({ side, time: times[frame] as number }));
+  const near = new Set<object>();
+  for (const inOrder of [frames, frames.toReversed()]) {
+    const last: Partial<Record<Side, number>> = {};
+    for (const one of inOrder) {
+      const other = last[one.side === "train" ? "val" : "train"];
+      if (other !== undefined && Math.abs(one.time - other) <= within) near.add(one);
+      last[one.side] = one.time;
+    }
+  }
+  return near.size;
+}

@@ -123,17 +123,13 @@ describe("a run", () => {
 });
 
 describe("an export", () => {
-  it("holds every annotated frame, and counts those at the border of the split", async () => {
+  it("holds every annotated frame, and counts those within a second of the other side", async () => {
     const jobId = await w.labeled(labelsOf("long", 200));
     const { summary, frames } = await exportOf(jobId);
     expect(frames).toHaveLength(200);
     expect(new Set(frames.map(({ index }) => index)).size).toBe(200);
-    const sides = new Map(frames.map(({ index, split }) => [index, split]));
-    const border = frames.filter(
-      ({ index, split }) =>
-        split === "train" && [index - 2, index + 2].some((other) => sides.get(other) === "val"),
-    );
-    expect(border.length).toBeGreaterThan(0);
+    const border = atBorder(frames);
+    expect(new Set(border.map(({ split }) => split)).size).toBe(2);
     expect(summary).toEqual({
       total_frames: 200,
       annotated_frames: 200,
@@ -145,15 +141,22 @@ describe("an export", () => {
     });
   });
 
+  it("of videos that are whole on one side has none within a second of the other", async () => {
+    const jobId = await w.labeled({ ...labelsOf("long", 30), ...labelsOf("left", 8) });
+    expect((await exportOf(jobId)).summary).toMatchObject({ total_frames: 38, border_frames: 0 });
+  });
+
   it("leaves the frames at the border out where that is asked for, and says so", async () => {
     const jobId = await w.labeled(labelsOf("long", 200));
     const report = await reportOf(jobId);
     const { summary, frames } = await exportOf(jobId, { split_gap: true });
+    const border = atBorder(frames);
+    expect(border.length).toBeGreaterThan(0);
     expect(frames).toHaveLength(200 - report.left_out_frames);
     expect(summary).toMatchObject({
       total_frames: 200,
       annotated_frames: 200,
-      border_frames: report.left_out_frames,
+      border_frames: border.length,
       left_out_frames: report.left_out_frames,
       left_out_annotated_frames: report.left_out_annotated_frames,
     });
@@ -203,6 +206,12 @@ describe("counts of one job", () => {
     expect(imported.stored_annotations).toBe(3);
   });
 });
+
+/** Frames within a second, at ten frames a second, of a frame on the other side. */
+const atBorder = (frames: ExportManifest["videos"][number]["frames"]) =>
+  frames.filter((one) =>
+    frames.some((other) => other.split !== one.split && Math.abs(other.index - one.index) <= 10),
+  );
 
 /** Labels of frames without an annotation, from the first inclusive to the last exclusive. */
 const background = (from: number, to: number) =>
