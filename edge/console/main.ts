@@ -1,7 +1,7 @@
 // The console Worker: cron ingest, queue consumer and operator API. It owns everything that writes.
 
 import type { ExportedHandler, MessageSendRequest, Queue } from "@cloudflare/workers-types";
-import { systemClock } from "../../shared/time.ts";
+import { DAY, systemClock } from "../../shared/time.ts";
 import { createService } from "../http/app.ts";
 import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
 import { performDuties } from "../http/duties.ts";
@@ -117,12 +117,12 @@ export default {
   fetch: app.fetch,
 
   async scheduled(controller, environment) {
-    const { ingest, webhook } = open(environment);
+    const { config, ingest, webhook } = open(environment);
     const now = controller.scheduledTime;
     await performDuties(log, {
       ingest: () => minuteTick(ingest, now),
       alerts: () => alertMinute(ingest, webhook, now),
-      store: () => keepHouse(ingest),
+      store: () => keepHouse({ ...ingest, graceMs: config.OBJECT_GRACE_DAYS * DAY }),
     });
   },
 

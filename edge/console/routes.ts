@@ -28,6 +28,7 @@ import { cancel, launch, setSchedule } from "../markets/ingest/operate.ts";
 import { listJobs, listPartitions } from "../markets/ingest/overview.ts";
 import type { IngestParts } from "../markets/ingest/parts.ts";
 import { listTicks } from "../markets/ingest/ticks.ts";
+import { NAMED_OBJECTS } from "../markets/store/housekeeping.ts";
 import { createSnapshot, findSnapshot } from "../markets/store/listings.ts";
 import { addBackfills } from "./backfill-routes.ts";
 import { bearerName } from "./bearer.ts";
@@ -45,7 +46,12 @@ import {
 
 /** Registers every route on the service. */
 export function addRoutes(app: App<Console>) {
-  addLiveness(app, ({ health }) => health, "run");
+  const pairOf = ({ config, health }: Console) => ({
+    database: health,
+    bucket: config.STORE,
+    named: NAMED_OBJECTS,
+  });
+  addLiveness(app, { pairOf, table: "run" });
   addJobs(app);
   addInstruments(app);
   addSchedules(app);

@@ -12,8 +12,9 @@ import { HTTPException } from "hono/http-exception";
 import { matchedRoutes } from "hono/route";
 import { ERRORS, ErrorBody, type ErrorCode, Failure } from "../../shared/errors.ts";
 import { systemClock } from "../../shared/time.ts";
+import { type Pair, requireOwnBucket } from "./bucket-identity.ts";
 import { oncePerEnvironment } from "./config.ts";
-import { asFailure, assertWritable, type Database, isUnavailable, problemOf } from "./database.ts";
+import { asFailure, assertWritable, isUnavailable, problemOf } from "./database.ts";
 import {
   documentOf,
   errorHeaders,
@@ -160,13 +161,13 @@ const Liveness = z.object({
 });
 
 /**
- * `GET /healthz` of a service whose spec asks for no more: does its database answer, and does it
- * take writes? `healthOf` gives a handle that gives up early; `table` is one the service needs.
+ * `GET /healthz` of a service whose spec asks for no more: does its database answer, does it take
+ * writes, and is the bucket its own? The pair's database is a handle that gives up early; `table`
+ * is one that the service needs.
  */
 export function addLiveness<Opened>(
   app: App<Opened>,
-  healthOf: (opened: Opened) => Database,
-  table: string,
+  { pairOf, table }: { pairOf: (opened: Opened) => Pair; table: string },
 ) {
   const route = createRoute({
     method: "get",
@@ -176,17 +177,21 @@ export function addLiveness<Opened>(
     summary: "Liveness",
     description:
       "Always open, answers within 2 seconds. `degraded`: the process lives, its database does " +
-      "not answer or takes no writes, and `detail` says which.",
+      "not answer or takes no writes, or the bucket is another database's; `detail` says which.",
     responses: { 200: json("liveness", Liveness) },
   });
   app.openapi(route, async (context) => {
     try {
-      await assertWritable(healthOf(context.var.service as Opened), table);
+      const pair = pairOf(context.var.service as Opened);
+      await assertWritable(pair.database, table);
+      await requireOwnBucket(pair);
       return context.json({ status: "ok" as const }, 200);
     } catch (thrown) {
-      if (!isUnavailable(thrown)) throw thrown;
+      const known = thrown instanceof Failure ? thrown.message : null;
+      if (known === null && !isUnavailable(thrown)) throw thrown;
       context.var.log.error("health", { error: thrown });
-      return context.json({ status: "degraded" as const, detail: problemOf(thrown) }, 200);
+      const detail = known ?? problemOf(thrown);
+      return context.json({ status: "degraded" as const, detail }, 200);
     }
   });
 }

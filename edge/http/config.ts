@@ -3,6 +3,7 @@
 
 import { z } from "zod";
 import { Failure } from "../../shared/errors.ts";
+import { whole } from "../../shared/scalars.ts";
 import { Secret } from "../../shared/secret.ts";
 
 /** A required secret; the empty string counts as missing. */
@@ -29,6 +30,9 @@ export const truth = () =>
 /** A required platform binding, such as a bucket or a queue. */
 export const binding = <T>() =>
   z.custom<T>((value) => typeof value === "object" && value !== null, "binding required");
+
+/** Days that an object is kept after nothing names it any more: longer than a restore reaches. */
+export const objectGraceDays = () => whole(0, 3_650).default(35);
 
 const DATABASE_URL_FORM = "must be postgresql://user:password@host/database";
 

@@ -62,7 +62,7 @@ export async function prepareDatabases(
   await migrateDatabase("markets", connect(names.markets));
   // Collected objects and archived vintages leave the catalog, old journals are forgotten; nothing
   // else is deleted.
-  const collects = `GRANT DELETE ON segment, vintage, run_event, alert TO ${ROLES.marketsWriter}`;
+  const collects = `GRANT DELETE ON segment, vintage, run_event, alert, discarded_object TO ${ROLES.marketsWriter}`;
   await grant(connect(names.markets), ROLES.marketsReader, ROLES.marketsWriter, collects);
   await migrateDatabase("vision", connect(names.vision));
   await grantAll(connect(names.vision), ROLES.visionOwner);

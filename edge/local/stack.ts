@@ -82,6 +82,7 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
   console: [
     ...PROVIDER_KEYS,
     "INGEST_LEASE_SECONDS",
+    "OBJECT_GRACE_DAYS",
     "SERVICE_READ_API_KEY",
     "OPERATOR_TOKENS",
     "METRICS_TOKEN",
@@ -98,6 +99,7 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
     "IMAGE_SECONDS_MAX",
     "AUDIT_DAYS",
     "DEVICE_LOG_DAYS",
+    "OBJECT_GRACE_DAYS",
     "OUTBOUND_HOSTS",
     "LINK_PREFIXES",
     "DNS_URL",

@@ -12,6 +12,7 @@ import { Secret } from "../../shared/secret.ts";
 import {
   binding,
   databaseUrl,
+  objectGraceDays,
   optionalSecret,
   parseEnvironment,
   secret,
@@ -163,6 +164,8 @@ const Environment = z.object({
   DNS_URL: z.url({ error: "must be a URL", protocol: /^https?$/ }).optional(),
   /** Days that a line of a device's log is kept. Default 30. */
   DEVICE_LOG_DAYS: whole(1, 3_650).default(30),
+  /** Days that an object is kept after nothing names it any more. */
+  OBJECT_GRACE_DAYS: objectGraceDays(),
   /** Bearer of `/metrics`. Unset: that path is 404. */
   METRICS_TOKEN: optionalSecret(),
   /** The edge-inference service. Default: none, and only GPU nodes predict. */

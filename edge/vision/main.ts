@@ -3,6 +3,7 @@
 import type { ExportedHandler } from "@cloudflare/workers-types";
 import { systemClock } from "../../shared/time.ts";
 import { type AnsweredRequest, addLiveness, createService } from "../http/app.ts";
+import { requireOwnBucket } from "../http/bucket-identity.ts";
 import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
 import { performDuties } from "../http/duties.ts";
 import type { Log } from "../http/log.ts";
@@ -11,6 +12,7 @@ import { addAdminRoutes } from "./auth/admin-routes.ts";
 import { describeAudience } from "./auth/audience.ts";
 import { forgetAuditEntries } from "./auth/audit.ts";
 import { forgetExpired } from "./auth/sessions.ts";
+import { deleteOverdue, pairOf } from "./base/discard.ts";
 import type { Parts } from "./base/parts.ts";
 import { sendCounts, sendSoon, tally } from "./base/tally.ts";
 import { type Config, outboundOf, parseConfig } from "./config.ts";
@@ -158,9 +160,11 @@ const duties: Record<string, (parts: Parts) => Promise<unknown>> = {
   streams: forgetStreams,
   workflow_use: forgetUse,
   stranded_runs: failStranded,
+  discarded: deleteOverdue,
 };
 
 const VERSION = "0.1.0";
+const READING = new Set(["GET", "HEAD", "OPTIONS"]);
 
 const { app, open } = createService<Parts>({
   name: "vision",
@@ -205,6 +209,7 @@ function openParts(environment: object, log: Log): Parts {
       imageMsMax: config.IMAGE_SECONDS_MAX * 1_000,
       auditDays: config.AUDIT_DAYS,
       deviceLogDays: config.DEVICE_LOG_DAYS,
+      objectGraceDays: config.OBJECT_GRACE_DAYS,
     },
     metricsToken: config.METRICS_TOKEN,
     behindCloudflare: config.BEHIND_CLOUDFLARE,
@@ -227,7 +232,15 @@ function edgeOf({ INFER, EDGE_IMAGE_SIZE }: Config): Parts["edge"] {
   return INFER && EDGE_IMAGE_SIZE > 0 ? { service: INFER, imageSize: EDGE_IMAGE_SIZE } : null;
 }
 
-addLiveness(app, ({ health }) => health, "task");
+// Whatever changes something may write to the bucket.
+app.use(async (context, next) => {
+  if (!READING.has(context.req.method)) await requireOwnBucket(pairOf(context.var.service));
+  await next();
+});
+addLiveness(app, {
+  pairOf: (parts) => ({ ...pairOf(parts), database: parts.health }),
+  table: "task",
+});
 addAccountRoutes(app);
 addAdminRoutes(app);
 addNodeRoutes(app, handlers);
@@ -300,6 +313,12 @@ export default {
 
   async scheduled(_controller, environment) {
     const parts = open(environment);
+    try {
+      await requireOwnBucket(pairOf(parts), { mayAdopt: true });
+    } catch (error) {
+      parts.log.error("foreign_bucket", { error });
+      return;
+    }
     // One that fails is the next minute's, and keeps none of the others.
     await performDuties(parts.log, duties, parts);
     await sendCounts(parts);

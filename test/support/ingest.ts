@@ -4,6 +4,7 @@
 import { drizzle } from "drizzle-orm/node-postgres";
 import pg from "pg";
 import { inject } from "vitest";
+import { IDENTITY_KEY } from "../../edge/http/bucket-identity.ts";
 import type { Database } from "../../edge/http/database.ts";
 import { createLog } from "../../edge/http/log.ts";
 import { superuser } from "../../edge/local/postgres.ts";
@@ -52,7 +53,13 @@ export async function scriptedIngest(options: {
   const owner = new pg.Pool(superuser(port, credentials.superuser, url.pathname.slice(1)));
   // Drizzle's driver for pg answers as Neon's does, but for batches, which nothing here uses.
   const database = drizzle({ client }) as unknown as Database;
-  const bucket = new Proxy({}, { get: () => () => Promise.reject(new Error("no object here")) });
+  const refuse = () => Promise.reject(new Error("no object here"));
+  const bucket = {
+    get: async () => null,
+    list: async () => ({ objects: [], truncated: false }),
+    put: (key: string) => (key === IDENTITY_KEY ? Promise.resolve() : refuse()),
+    delete: refuse,
+  } as unknown as IngestParts["bucket"];
   const log = { ...createLog("test"), info() {}, warning() {}, error() {} };
   const ingest: ScriptedIngest = {
     now: options.now,
@@ -61,10 +68,10 @@ export async function scriptedIngest(options: {
     parts: {
       pipelines: options.pipelines,
       database,
-      bucket: bucket as IngestParts["bucket"],
+      bucket,
       graph: null,
       log,
-      store: openStore({ database, bucket: bucket as IngestParts["bucket"] }),
+      store: openStore({ database, bucket }),
       // Scripted pipelines ask the fetcher for its pauses, and no provider for its access.
       upstreams: { fetcher: { pause: async () => {} } } as unknown as IngestParts["upstreams"],
       clock: () => ingest.now,

@@ -153,6 +153,8 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
         SEALING_KEY: VISION_SEALING_KEY,
         // People of tests have an address each.
         BEHIND_CLOUDFLARE: "true",
+        // What is deleted is gone at once, so that tests can look.
+        OBJECT_GRACE_DAYS: "0",
         // Targets and webhooks of tests are on this machine.
         OUTBOUND_HOSTS: "127.0.0.1",
         S3_ACCESS_KEY_ID: "test",

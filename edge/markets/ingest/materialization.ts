@@ -3,8 +3,10 @@
 
 import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
+import { requireOwnBucket } from "../../http/bucket-identity.ts";
 import type { Database } from "../../http/database.ts";
 import { commitAll } from "../store/commit.ts";
+import { NAMED_OBJECTS } from "../store/housekeeping.ts";
 import { type Head, listExecutionVintages, listHeads } from "../store/listings.ts";
 import type { Range } from "../store/plan.ts";
 import { type CheckResult, readBack, type StoredWindow } from "./check.ts";
@@ -62,6 +64,7 @@ export async function materialize(
   journal: Journal,
 ): Promise<Materialization & { metadata: MaterializationMetadata }> {
   const pipeline = requirePipeline(parts.pipelines, execution.job);
+  await requireOwnBucket({ ...parts, named: NAMED_OBJECTS }, { mayAdopt: true });
   const now = parts.clock();
   const partition = partitionRange(pipeline.partitions, execution.partition, now);
   const window = executionWindow(pipeline, execution, partition);

@@ -3,7 +3,10 @@
 
 import { assert, Failure } from "../../../shared/errors.ts";
 import { type Clock, iso, isoDay } from "../../../shared/time.ts";
+import { adoptBucket, namesAmong, requireOwnBucket } from "../../http/bucket-identity.ts";
+import { deleteDiscarded, discard, discardedAmong } from "../../http/discarded-objects.ts";
 import type { Log } from "../../http/log.ts";
+import { pagesOf } from "../../http/object-pages.ts";
 import { ARCHIVE_POLICY, ARCHIVE_PREFIX, archive } from "./archive.ts";
 import { type Plan, type PlannedSegment, planRead } from "./catalog.ts";
 import { type Batch, BatchBuilder, type WrittenBy } from "./columns.ts";
@@ -11,8 +14,8 @@ import {
   type CompactedObject,
   type CompactionPolicy,
   forgetRetired,
-  listNamedObjects,
   listRetired,
+  NAMED_OBJECTS,
   retryChore,
   type Swap,
   swapSegments,
@@ -42,15 +45,11 @@ const COLLECT = { intervalMs: 24 * 3_600_000, retryMs: 3_600_000 };
 const ARCHIVE = { intervalMs: 3_600_000, retryMs: 60_000 };
 /** Archiving takes no longer in a minute of the cron; the next one goes on. */
 const ARCHIVE_TURN_MS = 15_000;
-/** Longer than the 30 days by which a database may be set back: its objects are there then. */
-const GRACE_MS = 35 * 24 * 3_600_000;
 /** No commit or compaction takes this long: what it put is named by then, or never. */
 const UNNAMED_MS = 24 * 3_600_000;
 /** Objects named by nothing that killed commits may leave: so many, or this share of all. */
 const ORPHANS_MAX = 20;
 const ORPHAN_SHARE_MAX = 0.01;
-/** What one request to R2 may delete. */
-const DELETED_AT_ONCE = 1_000;
 
 /** An object ends at the first UTC month after 64 k rows, and has 128 k rows at most. */
 const OBJECT_ROWS = 65_536;
@@ -284,11 +283,20 @@ async function compactPending(
   return compacted;
 }
 
+/** What keeping house works with. */
+interface HouseParts extends WriterParts {
+  log: Log;
+  clock: Clock;
+  /** How long an object is kept after nothing needs it any more, milliseconds. */
+  graceMs: number;
+}
+
 /**
  * The minute cron's work on the store: compaction by policy, archiving once an hour, collection
- * once a day.
+ * once a day. Fails with `bad_configuration` where the bucket is another catalog's.
  */
-export async function keepHouse(parts: WriterParts & { log: Log; clock: Clock }): Promise<void> {
+export async function keepHouse(parts: HouseParts): Promise<void> {
+  await requireOwnBucket({ ...parts, named: NAMED_OBJECTS }, { mayAdopt: true });
   const deadline = parts.clock() + TURN_MS;
   const compacted = await compactPending(parts, () => parts.clock() >= deadline);
   if (compacted > 0) parts.log.info("compacted", { series: compacted });
@@ -301,8 +309,8 @@ export async function keepHouse(parts: WriterParts & { log: Log; clock: Clock })
   });
   await archived.catch(() => {});
   await inTurn(parts.database, "collect", COLLECT, async () => {
-    const times = { now: parts.clock(), graceMs: GRACE_MS, unnamedMs: UNNAMED_MS };
-    parts.log.info("collected", await collect(parts, times));
+    const bounds = { now: parts.clock(), graceMs: parts.graceMs, unnamedMs: UNNAMED_MS };
+    parts.log.info("collected", await collect(parts, bounds));
   });
   await archived;
 }
@@ -326,26 +334,26 @@ async function inTurn(
 /** What a collection may delete; times in milliseconds. */
 interface CollectionBounds {
   now: number;
-  /** Since an object was retired, or since one that nothing names was put. */
+  /** Since an object was retired, or since one that nothing names was listed. */
   graceMs: number;
-  /** Since an object that nothing names was put: then it counts as such. By default `graceMs`. */
+  /** Since an object that nothing names was put: then it is listed. By default `graceMs`. */
   unnamedMs?: number;
-  /** Such objects; by default 20, or one in a hundred of the bucket's, and none of none named. */
-  orphansMax?: number;
 }
 
 /**
- * Deletes objects that no read can need, after `graceMs`: retired ones, and orphans of commits or
- * compactions that died before the catalog named them. Returns how many. Fails with
- * `bad_configuration` where so many objects are named by nothing that the catalog cannot be the
- * bucket's; then nothing is deleted.
+ * Deletes objects that no read can need, `graceMs` after they were retired, or after they were
+ * listed as named by nothing: what commits or compactions left that died before the catalog named
+ * it. Returns how many. Fails with `bad_configuration` where so many objects are named by nothing
+ * that the catalog cannot be the bucket's; then nothing is listed and nothing deleted.
  */
 export async function collect(
   { database, bucket }: WriterParts,
   bounds: CollectionBounds,
 ): Promise<{ retired: number; orphans: number }> {
-  const { graceMs } = bounds;
-  const orphans = await listOrphans({ database, bucket }, bounds);
+  const { now, graceMs, unnamedMs = graceMs } = bounds;
+  const found = await findUnnamed({ database, bucket }, now - unnamedMs);
+  assertFew(found);
+  await discard(database, found.unlisted);
   let retired = 0;
   for (;;) {
     const keys = await listRetired(database, graceMs);
@@ -356,42 +364,56 @@ export async function collect(
     await forgetRetired(database, keys);
     retired += keys.length;
   }
-  for (let from = 0; from < orphans.length; from += DELETED_AT_ONCE)
-    await bucket.delete(orphans.slice(from, from + DELETED_AT_ONCE));
-  return { retired, orphans: orphans.length };
+  const orphans = await deleteDiscarded({ database, bucket, named: NAMED_OBJECTS }, { graceMs });
+  return { retired, orphans };
 }
 
-/** Keys of the objects that nothing names and that are old enough to go. */
-async function listOrphans(
+/**
+ * Makes the bucket the catalog's own, and lists all that it does not name to be deleted. Returns
+ * how many objects that is.
+ */
+export async function adopt({
+  database,
+  bucket,
+}: Pick<WriterParts, "database" | "bucket">): Promise<number> {
+  await adoptBucket({ database, bucket });
+  const { unlisted } = await findUnnamed({ database, bucket }, Infinity);
+  await discard(database, unlisted);
+  return unlisted.length;
+}
+
+/** The objects that nothing names, were put up to an instant and are not listed yet. */
+async function findUnnamed(
   { database, bucket }: Pick<WriterParts, "database" | "bucket">,
-  { now, graceMs, unnamedMs = graceMs, orphansMax }: CollectionBounds,
-): Promise<string[]> {
-  const orphans: string[] = [];
-  let [objects, known, unnamed] = [0, 0, 0];
+  until: number,
+): Promise<{ unlisted: string[]; objects: number; named: number }> {
+  const found = { unlisted: [] as string[], objects: 0, named: 0 };
   for (const prefix of ["v1/", ARCHIVE_PREFIX]) {
-    for (let cursor: string | undefined; ; ) {
-      const page = await bucket.list({ prefix, ...(cursor ? { cursor } : {}) });
-      const keys = page.objects.map(({ key }) => key);
-      const named = await listNamedObjects(database, keys);
-      objects += keys.length;
-      known += named.size;
-      for (const { key, uploaded } of page.objects) {
-        if (named.has(key)) continue;
-        const age = now - uploaded.getTime();
-        if (age >= unnamedMs) unnamed++;
-        if (age >= graceMs) orphans.push(key);
-      }
-      if (!page.truncated) break;
-      cursor = page.cursor;
+    for await (const page of pagesOf(bucket, prefix)) {
+      const keys = page.map(({ key }) => key);
+      const names = await namesAmong({ database, named: NAMED_OBJECTS }, keys);
+      found.objects += keys.length;
+      found.named += names.size;
+      const unnamed = page.filter(
+        ({ key, uploaded }) => !names.has(key) && uploaded.getTime() <= until,
+      );
+      if (unnamed.length === 0) continue;
+      const listed = await discardedAmong(database, keys);
+      found.unlisted.push(...unnamed.map(({ key }) => key).filter((key) => !listed.has(key)));
     }
   }
-  const share = known === 0 ? 0 : Math.max(ORPHANS_MAX, ORPHAN_SHARE_MAX * objects);
-  const max = orphansMax ?? share;
-  if (unnamed <= max) return orphans;
+  return found;
+}
+
+/** Fails where so many objects are named by nothing that the catalog cannot be the bucket's. */
+function assertFew({ unlisted, objects, named }: Awaited<ReturnType<typeof findUnnamed>>) {
+  const max = named === 0 ? 0 : Math.max(ORPHANS_MAX, ORPHAN_SHARE_MAX * objects);
+  if (unlisted.length <= max) return;
   throw new Failure(
     "bad_configuration",
-    `the catalog does not name ${unnamed} of the bucket's ${objects} objects, where ` +
+    `the catalog does not name ${unlisted.length} of the bucket's ${objects} objects, where ` +
       `${Math.floor(max)} at most are left by killed commits: the database is not the bucket's, or ` +
-      "was set back. No object was deleted",
+      "was set back. No object was deleted. Where the catalog is right, npm run backup -- adopt " +
+      "lists them to be deleted",
   );
 }

@@ -140,17 +140,14 @@ export async function forgetRetired(database: Database, keys: readonly string[])
     DELETE FROM segment WHERE retired_at IS NOT NULL AND object_key IN ${jsonTexts(keys)}`);
 }
 
-/** The keys among these that the catalog names, live or retired. */
-export async function listNamedObjects(
-  database: Database,
-  keys: readonly string[],
-): Promise<Set<string>> {
-  const { rows } = await database.execute<{ object_key: string }>(sql`
-    SELECT object_key FROM segment WHERE object_key IN ${jsonTexts(keys)}
-    UNION ALL SELECT object_key FROM vintage_archive WHERE object_key IN ${jsonTexts(keys)}
-    UNION ALL SELECT object_key FROM feed_archive WHERE object_key IN ${jsonTexts(keys)}`);
-  return new Set(rows.map((row) => row.object_key));
-}
+/**
+ * Every object that the catalog names. Retired ones are not required: one that was deleted leaves
+ * its row for a moment.
+ */
+export const NAMED_OBJECTS = sql`
+  SELECT object_key AS key, retired_at IS NULL AS required FROM segment
+  UNION ALL SELECT object_key, true FROM vintage_archive
+  UNION ALL SELECT object_key, true FROM feed_archive`;
 
 /** Takes a chore for this process if it was last done before `intervalMs` ago. */
 export async function takeChore(

@@ -42,6 +42,8 @@ export interface Parts {
     auditDays: number;
     /** Days that a line of a device's log is kept. */
     deviceLogDays: number;
+    /** Days that an object is kept after nothing names it any more. */
+    objectGraceDays: number;
   };
   /** Bearer of `/metrics`; without it that path is not there. */
   metricsToken: Secret | undefined;

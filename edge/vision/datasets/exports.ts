@@ -8,6 +8,7 @@ import type { TaskPayload } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { jsonb } from "../../http/storable.ts";
 import { API } from "../base/api.ts";
+import { discardObjects } from "../base/discard.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
 import type { JobRow } from "../labeling/jobs.ts";
@@ -76,12 +77,6 @@ const summaryOf = (counts: PlanCounts, borderFrames: number): ExportSummary => (
   left_out_annotated_frames: counts.leftOutAnnotatedFrames,
 });
 
-/** Deletes the objects of an export, what attempts that ended left among them. */
-async function deleteObjects({ bucket }: Parts, { folder }: ReturnType<typeof keysOf>) {
-  const { objects } = await bucket.list({ prefix: folder });
-  if (objects.length > 0) await bucket.delete(objects.map(({ key }) => key));
-}
-
 /**
  * The exports of a job that is about to be deleted; when it is, what is returned deletes their
  * objects.
@@ -91,10 +86,11 @@ export async function releaseExports(parts: Parts, job: JobRow): Promise<() => P
     sql`SELECT id::text FROM dataset_export WHERE job_id = ${job.id}::uuid`,
   );
   return async () => {
-    for (const { id } of rows) {
-      await requestCancel(parts.database, { subject: subjectOf(id) });
-      await deleteObjects(parts, keysOf(job.workspaceId, id));
-    }
+    for (const { id } of rows) await requestCancel(parts.database, { subject: subjectOf(id) });
+    await discardObjects(
+      parts,
+      rows.map(({ id }) => keysOf(job.workspaceId, id).folder),
+    );
   };
 }
 

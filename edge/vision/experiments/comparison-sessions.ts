@@ -20,9 +20,9 @@ import type { TaskPayload } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { batch, type Database, isSilent, wireTime } from "../../http/database.ts";
 import { jsonb, storable } from "../../http/storable.ts";
+import { discardObjects } from "../base/discard.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
-import { deleteFolder } from "../exports/exports.ts";
 import { requestCancel } from "../tasks/interventions.ts";
 import { presignGet, target } from "../tasks/objects.ts";
 import type { TaskState } from "../tasks/states.ts";
@@ -286,7 +286,7 @@ export async function sweepSessions(parts: Parts, ids: readonly string[]): Promi
      WHERE id IN ${idList(ids)} AND forgotten_at IS NOT NULL`);
   for (const { id, workspaceId } of rows) {
     await requestCancel(parts.database, { subject: subjectOf(id) });
-    await deleteFolder(parts, keysOf(workspaceId, id).folder);
+    await discardObjects(parts, [keysOf(workspaceId, id).folder]);
     await parts.database.execute(sql`DELETE FROM comparison_session WHERE id = ${id}::uuid`);
   }
 }

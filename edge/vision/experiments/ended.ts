@@ -11,8 +11,8 @@ import {
   REPORT_BLOCK_FRAMES,
 } from "../../../shared/comparison-task.ts";
 import type { TaskPayload } from "../../../shared/tasks.ts";
+import { discardObjects } from "../base/discard.ts";
 import type { Parts } from "../base/parts.ts";
-import { deleteFolder } from "../exports/exports.ts";
 import { folderOf } from "../serving/predictions.ts";
 import { boxProblem } from "../tasks/detections.ts";
 import { attemptKey } from "../tasks/objects.ts";
@@ -176,7 +176,7 @@ export async function comparisonEnded(parts: Parts, task: Task): Promise<void> {
   if (video?.key.startsWith(folderOf(task.workspaceId))) await parts.bucket.delete(video.key);
   const end = endOf(task, { report, overlays });
   const isThere = await endSession(parts.database, sessionId, end);
-  if (!isThere) await deleteFolder(parts, keysOf(task.workspaceId, sessionId).folder);
+  if (!isThere) await discardObjects(parts, [keysOf(task.workspaceId, sessionId).folder]);
 }
 
 function endOf(task: Task, { report, overlays }: Pick<Payload, "report" | "overlays">) {

@@ -5,12 +5,12 @@ import { type SQL, sql } from "drizzle-orm";
 import { missesOf } from "../../../shared/export-formats.ts";
 import { TASK_KINDS, type TaskPayload, type TaskResult } from "../../../shared/tasks.ts";
 import { jsonb, storable } from "../../http/storable.ts";
+import { discardObjects } from "../base/discard.ts";
 import type { Parts } from "../base/parts.ts";
 import { attemptKey } from "../tasks/objects.ts";
 import type { Task } from "../tasks/queue.ts";
 import { sha256Of } from "../training/run-objects.ts";
 import { keysOf } from "./export-rows.ts";
-import { deleteFolder } from "./exports.ts";
 import { expectedBytes } from "./options.ts";
 
 type Payload = TaskPayload<"device_export">;
@@ -97,7 +97,7 @@ async function sweep(
     sql`SELECT storage_key AS key FROM model_export WHERE id = ${id}::uuid`,
   );
   const [row] = rows;
-  if (!row) return deleteFolder(parts, folder);
+  if (!row) return discardObjects(parts, [folder]);
   const own = `.${taskId.slice(0, 8)}-`;
   const { objects } = await parts.bucket.list({ prefix: folder });
   const left = objects.map(({ key }) => key).filter((key) => key.includes(own) && key !== row.key);

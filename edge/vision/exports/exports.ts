@@ -5,13 +5,13 @@ import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { ModelExportRequest } from "../../../shared/exports.ts";
 import { batch, type Database } from "../../http/database.ts";
+import { discardObjects } from "../base/discard.ts";
 import type { Parts } from "../base/parts.ts";
 import { breaksReference } from "../base/sql.ts";
 import { checkQuota, hasRoom, lockRoom } from "../projects/videos.ts";
 import type { ModelRow } from "../registry/models.ts";
 import { requestCancel } from "../tasks/interventions.ts";
 import { offeringNodes } from "../tasks/nodes.ts";
-import { pagesOf } from "../training/run-objects.ts";
 import { datasetOf, rangesFor } from "./export-dataset.ts";
 import {
   EXPORT,
@@ -199,7 +199,7 @@ export async function deleteExport(parts: Parts, model: ModelRow, exportId: stri
     });
   if (rows.length === 0) throw new Failure("not_found", "the model has no such export");
   await requestCancel(parts.database, { subject: subjectOf(exportId) });
-  await deleteFolder(parts, keysOf(model, exportId).folder);
+  await discardObjects(parts, [keysOf(model, exportId).folder]);
 }
 
 /** The exports of a model that is about to be deleted; what is returned deletes their files. */
@@ -209,13 +209,6 @@ export async function releaseExports(parts: Parts, model: ModelRow): Promise<() 
   );
   return async () => {
     for (const { id } of rows) await requestCancel(parts.database, { subject: subjectOf(id) });
-    await deleteFolder(parts, folderOf(model));
+    await discardObjects(parts, [folderOf(model)]);
   };
-}
-
-/** Deletes all objects of a folder. */
-export async function deleteFolder({ bucket }: Pick<Parts, "bucket">, prefix: string) {
-  for await (const page of pagesOf(bucket, prefix)) {
-    if (page.length > 0) await bucket.delete(page.map(({ key }) => key));
-  }
 }

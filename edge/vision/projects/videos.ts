@@ -2,11 +2,12 @@
 // they come to be and how they go.
 
 import { type SQL, sql } from "drizzle-orm";
-import { assert, Failure } from "../../../shared/errors.ts";
+import { Failure } from "../../../shared/errors.ts";
 import { iso, MINUTE } from "../../../shared/time.ts";
 import type { Video } from "../../../shared/vision.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
 import { API } from "../base/api.ts";
+import { discardObjects } from "../base/discard.ts";
 import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList } from "../base/sql.ts";
 import { requestCancel } from "../tasks/interventions.ts";
@@ -272,7 +273,7 @@ export async function enqueueMissingProbes(parts: Parts): Promise<number> {
  */
 export async function deleteVideo(parts: Parts, video: VideoRow): Promise<void> {
   const { rows } = await parts.database
-    .execute<{ shared: boolean }>(sql`
+    .execute(sql`
       WITH gone AS (
         DELETE FROM video WHERE id = ${video.videoId}::uuid
           AND NOT EXISTS (SELECT FROM job_video WHERE video_id = ${video.videoId}::uuid)
@@ -280,8 +281,7 @@ export async function deleteVideo(parts: Parts, video: VideoRow): Promise<void> 
             AND dataset->'videos' ? ${video.videoId})
         RETURNING id),
       uploads AS (DELETE FROM upload USING gone WHERE upload.video_id = gone.id)
-      SELECT EXISTS (SELECT FROM video WHERE storage_key = ${video.storageKey}
-        AND id <> ${video.videoId}::uuid) AS shared FROM gone`)
+      SELECT FROM gone`)
     .catch((thrown: unknown) => {
       // A job took it up while this statement ran.
       if (breaksReference(thrown)) return { rows: [] };
@@ -292,17 +292,6 @@ export async function deleteVideo(parts: Parts, video: VideoRow): Promise<void> 
     throw new Failure("state_conflict", detail);
   }
   await requestCancel(parts.database, { subject: `video:${video.videoId}` });
-  const { folder, source } = objectKeys(video.workspaceId, video.videoId);
-  // Another row may be a link to this one's file.
-  await deleteFolder(parts, folder, rows[0].shared ? [source] : []);
-}
-
-async function deleteFolder({ bucket }: Parts, prefix: string, kept: readonly string[]) {
-  assert(/^ws\/[\w-]{36}\/videos\/[\w-]{36}\/$/.test(prefix), "only a video's own folder goes");
-  for (;;) {
-    const listed = await bucket.list({ prefix, limit: 1000 });
-    const keys = listed.objects.map(({ key }) => key).filter((key) => !kept.includes(key));
-    if (keys.length > 0) await bucket.delete(keys);
-    if (!listed.truncated) return;
-  }
+  // Another row may be a link to this one's file, which then stays.
+  await discardObjects(parts, [objectKeys(video.workspaceId, video.videoId).folder]);
 }

@@ -10,6 +10,7 @@ import type { Alias, Model, ModelMove, ModelName } from "../../../shared/trainin
 import { batch, type Database, wireTime } from "../../http/database.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
 import { API, type Page } from "../base/api.ts";
+import { discardObjects } from "../base/discard.ts";
 import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList, textList } from "../base/sql.ts";
 import { source } from "../tasks/objects.ts";
@@ -332,7 +333,7 @@ export function effectiveMoves<One extends Pick<LoggedMove, "id" | "rollbackOf">
  * fails with `state_conflict`. The log of moves keeps its id.
  */
 export async function deleteModel(parts: Parts, row: ModelRow): Promise<void> {
-  const { database, bucket } = parts;
+  const { database } = parts;
   const id = sql`${row.modelId}::uuid`;
   const remove = sql`
     WITH gone AS (
@@ -365,5 +366,5 @@ export async function deleteModel(parts: Parts, row: ModelRow): Promise<void> {
       : "a run, endpoint or rollout uses it";
     throw new Failure("state_conflict", `the model cannot be deleted: ${why}`);
   }
-  await bucket.delete(row.storageKey);
+  await discardObjects(parts, [row.storageKey]);
 }

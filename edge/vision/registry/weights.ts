@@ -7,6 +7,7 @@ import { headerBytes } from "../../../shared/safetensors.ts";
 import type { TaskPayload } from "../../../shared/tasks.ts";
 import type { TrainSettings, WeightsFile } from "../../../shared/training.ts";
 import { batch, type Database, isSilent, wireTime } from "../../http/database.ts";
+import { discardObjects } from "../base/discard.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
 import {
@@ -184,7 +185,7 @@ export async function deleteWeights(parts: Parts, row: WeightsRow): Promise<void
   if (rows.length === 0) {
     throw new Failure("state_conflict", "a run that has not ended starts from these weights");
   }
-  await parts.bucket.delete(row.storageKey);
+  await discardObjects(parts, [row.storageKey]);
 }
 
 /** Fails with `invalid_request` where no node has the set of weights that a run asks for. */

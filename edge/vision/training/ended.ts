@@ -6,14 +6,16 @@ import { type SQL, sql } from "drizzle-orm";
 import { TASK_KINDS, type TaskResult, type TrainedModel } from "../../../shared/tasks.ts";
 import type { ArtifactObject } from "../../../shared/training.ts";
 import { batch } from "../../http/database.ts";
+import { pagesOf } from "../../http/object-pages.ts";
 import { jsonb } from "../../http/storable.ts";
+import { discardObjects } from "../base/discard.ts";
 import type { Parts } from "../base/parts.ts";
 import { publish } from "../progress/progress.ts";
 import { lockRegistry } from "../registry/models.ts";
 import type { Task } from "../tasks/queue.ts";
 import { endEvents, epochEvents } from "./events.ts";
 import { bestEpoch } from "./reports.ts";
-import { modelsIn, pagesOf, takenArtifacts, takenCheckpoint, weightsLack } from "./run-objects.ts";
+import { modelsIn, takenArtifacts, takenCheckpoint, weightsLack } from "./run-objects.ts";
 import {
   existingRun,
   folderOf,
@@ -47,7 +49,7 @@ export async function trainEnded(parts: Parts, task: Task): Promise<void> {
   const { workspaceId } = task;
   const run = await existingRun(database, workspaceId, runId);
   // The run was deleted while a node worked on it.
-  if (!run) return deleteFolder(parts, { workspaceId, runId });
+  if (!run) return discardObjects(parts, [folderOf({ workspaceId, runId })]);
   const { round } = task.payload as { round: number };
   if (run.round !== round) return;
   if (!hasEnded(run.state)) await endRun(parts, run, task);
@@ -177,16 +179,6 @@ export const insertModel = (
     ${parameters}::bigint, ${weights.key}, ${weights.bytes}::bigint, ${weights.sha256},
     ${jsonb(metrics)}, ${metrics_rule}, ${bins ? jsonb(bins) : null}::jsonb, created_by FROM held
   ON CONFLICT (run_id, round) DO NOTHING`;
-
-/** Deletes a run's objects but for the weights of its models. */
-export async function deleteFolder(
-  parts: Parts,
-  run: Pick<RunRow, "workspaceId" | "runId">,
-): Promise<void> {
-  const folder = folderOf(run);
-  const kept = new Set((await modelsIn(parts, folder)).map(({ key }) => key));
-  await deleteObjects(parts, folder, ({ key }) => !kept.has(key));
-}
 
 /**
  * Deletes what attempts left that nobody names: checkpoints before the last, images of an earlier

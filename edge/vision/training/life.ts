@@ -6,18 +6,20 @@ import { BEST_WEIGHTS } from "../../../shared/training.ts";
 import { batch } from "../../http/database.ts";
 import { jsonb } from "../../http/storable.ts";
 import type { Act } from "../auth/audit.ts";
+import { discardObjects } from "../base/discard.ts";
 import type { Parts } from "../base/parts.ts";
 import { publish } from "../progress/progress.ts";
 import { listModels, lockRegistry, type ModelRow } from "../registry/models.ts";
 import { startingWeights } from "../registry/weights.ts";
 import { deliverEnded } from "../tasks/delivery.ts";
 import { requestCancel, requestRevoke } from "../tasks/interventions.ts";
-import { announceEnd, deleteFolder, insertModel, stopUntold, trainEnded } from "./ended.ts";
+import { announceEnd, insertModel, stopUntold, trainEnded } from "./ended.ts";
 import { weightsLack } from "./run-objects.ts";
 import {
   checkRoom,
   enqueueRun,
   findRun,
+  folderOf,
   missingVideos,
   moveRun,
   type RunRow,
@@ -173,7 +175,8 @@ export async function deleteRun(parts: Parts, run: RunRow): Promise<void> {
   await requestRevoke(database, { subject: subjectOf(run.runId) });
   await database.execute(sql`DELETE FROM training_run WHERE id = ${run.runId}::uuid`);
   // What its process still writes goes when its exit is known.
-  await deleteFolder(parts, run);
+  // The weights of its models stay.
+  await discardObjects(parts, [folderOf(run)]);
   const data = { run_id: run.runId, deleted: true };
   await publish(parts, topicOf(run), [{ type: "end", data }]);
 }

@@ -1,9 +1,9 @@
 // Objects that a node says it wrote. Nothing of it is believed: what a run keeps lies in the run's
 // own folder, is there whole, and is nothing that somebody else relies on.
 
-import type { R2Bucket } from "@cloudflare/workers-types";
 import { sql } from "drizzle-orm";
 import type { Checkpoint, RunArtifact } from "../../../shared/tasks.ts";
+import { pagesOf } from "../../http/object-pages.ts";
 import type { Parts } from "../base/parts.ts";
 import { folderOf, manifestKey, type RunRow } from "./runs.ts";
 
@@ -16,22 +16,6 @@ export async function modelsIn({ database }: Pick<Parts, "database">, folder: st
     sql`SELECT storage_key AS key, round FROM model WHERE starts_with(storage_key, ${folder})`,
   );
   return rows;
-}
-
-interface ObjectEntry {
-  key: string;
-  size: number;
-  uploaded: Date;
-}
-
-/** All objects of a folder, page by page. */
-export async function* pagesOf(bucket: R2Bucket, prefix: string): AsyncGenerator<ObjectEntry[]> {
-  let cursor: string | undefined;
-  do {
-    const listed = await bucket.list({ prefix, limit: 1000, ...(cursor ? { cursor } : {}) });
-    yield listed.objects;
-    cursor = listed.truncated ? listed.cursor : undefined;
-  } while (cursor);
 }
 
 /** Why an object that a node reported cannot be taken, or null. */
