@@ -15,6 +15,7 @@ const entries = {
   start: "edge/local/start.ts",
   job: "edge/local/job.ts",
   deploy: "edge/local/deploy.ts",
+  backup: "edge/local/backup.ts",
   demo: "edge/local/demo.ts",
   "gpu-node": "gpu-node/main.ts",
   device: "gpu-node/agent/device.ts",

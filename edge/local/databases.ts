@@ -25,7 +25,8 @@ export interface DatabaseNames {
   graph: string;
 }
 
-const NAMES: DatabaseNames = { markets: "markets", vision: "vision", graph: "graph" };
+/** What the databases of a stack are called. */
+export const NAMES: DatabaseNames = { markets: "markets", vision: "vision", graph: "graph" };
 const ROLES = {
   marketsReader: "markets_reader",
   marketsWriter: "markets_writer",
@@ -47,6 +48,19 @@ export async function prepareRoles(postgresPort: number, credentials: Credential
   });
 }
 
+/** Creates the databases that are not there. */
+export async function createDatabases(
+  postgresPort: number,
+  { superuser: password }: Credentials,
+  names = NAMES,
+) {
+  await withClient(superuser(postgresPort, password), async (client) => {
+    await createDatabase(client, names.markets);
+    await createDatabase(client, names.vision, ROLES.visionOwner);
+    await createDatabase(client, names.graph);
+  });
+}
+
 /** Creates the databases and applies the migrations. */
 export async function prepareDatabases(
   postgresPort: number,
@@ -54,11 +68,7 @@ export async function prepareDatabases(
   names = NAMES,
 ) {
   const connect = (database?: string) => superuser(postgresPort, credentials.superuser, database);
-  await withClient(connect(), async (client) => {
-    await createDatabase(client, names.markets);
-    await createDatabase(client, names.vision, ROLES.visionOwner);
-    await createDatabase(client, names.graph);
-  });
+  await createDatabases(postgresPort, credentials, names);
   await migrateDatabase("markets", connect(names.markets));
   // Collected objects and archived vintages leave the catalog, old journals are forgotten; nothing
   // else is deleted.
@@ -87,25 +97,28 @@ async function grantAll(connection: pg.ClientConfig, role: string) {
   });
 }
 
-const MIGRATIONS = {
+/** Where the migrations of each database lie. */
+export const MIGRATIONS = {
   markets: "db/markets/migrations",
   graph: "db/markets/graph-migrations",
   vision: "db/vision/migrations",
 };
+export type DatabaseName = keyof typeof MIGRATIONS;
 
 /**
  * Applies a database's migrations with the given connection, that of its owner; what is applied
- * already is left alone. From then on the database ends statements that take too long, but for
+ * already is left alone. By default all of them, or those of a folder. From then on the database ends statements that take too long, but for
  * those of sessions that ask for more time, as migrations do.
  */
 export async function migrateDatabase(
-  database: keyof typeof MIGRATIONS,
+  database: DatabaseName,
   connection: pg.PoolConfig,
+  folder = join(ROOT, MIGRATIONS[database]),
 ) {
   const pool = new pg.Pool({ ...connection, max: 1 });
   try {
     await pool.query("SET statement_timeout = 0");
-    await migrate(drizzle(pool), { migrationsFolder: join(ROOT, MIGRATIONS[database]) });
+    await migrate(drizzle(pool), { migrationsFolder: folder });
     const { rows } = await pool.query<{ name: string }>("SELECT current_database() AS name");
     await limitStatements(pool, rows[0]?.name ?? "");
   } finally {

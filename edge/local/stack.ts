@@ -55,6 +55,7 @@ export interface Stack {
   feed: Feed;
   urls: Workers["urls"];
   s3Url: string;
+  postgresPort: number;
   /** Resolves when the GPU node works; null without one. */
   gpuNode: Promise<void> | null;
   /** Starts delivering the cron event now and at every full minute. */
@@ -164,7 +165,9 @@ async function startParts(
   });
   stops.push(() => workers.stop());
   await assertHealthy(workers.urls);
-  writePrivate(state.running, JSON.stringify({ urls: workers.urls, s3Url: workers.s3Url }));
+  const { urls: addresses, s3Url } = workers;
+  const running = { urls: addresses, s3Url, postgresPort: postgres.port };
+  writePrivate(state.running, JSON.stringify(running));
   stops.push(() => rmSync(state.running, { force: true }));
 
   const node = options.gpuNode ? startNode(options, workers.urls.vision, urls) : null;
@@ -193,7 +196,8 @@ async function startParts(
   return {
     feed,
     urls: workers.urls,
-    s3Url: workers.s3Url,
+    s3Url,
+    postgresPort: postgres.port,
     gpuNode: node?.ready ?? null,
     startTicking: ticker.start,
     stop: async () => {

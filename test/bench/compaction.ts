@@ -91,5 +91,16 @@ line(`rows committed in ${2 * ROUNDS} vintages`, String(committed));
 line(`rows that ${compactions} compactions wrote`, String(rewritten));
 line("rows rewritten per row committed", `${(rewritten / committed).toFixed(1)}×`);
 line("a compaction", `${(compactMs / compactions).toFixed(0)} ms`);
+const { rows: kept } = await database.execute<{ live: number; retired: number }>(sql`
+  SELECT coalesce(sum(bytes) FILTER (WHERE retired_at IS NULL), 0)::float8 AS live,
+    coalesce(sum(bytes) FILTER (WHERE retired_at IS NOT NULL), 0)::float8 AS retired FROM segment`);
+const { live, retired } = kept[0] ?? { live: 0, retired: 0 };
+const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(1)} MB`;
+line("live objects", megabytes(live));
+// Nothing was collected here: as in a store whose grace is longer than all of this took.
+line(
+  "objects that the grace keeps besides",
+  `${megabytes(retired)}, ${(retired / live).toFixed(1)}×`,
+);
 await workers.stop();
 await stop();

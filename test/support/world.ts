@@ -72,6 +72,8 @@ export interface WorldOptions {
   writerPort?: number;
   /** The Neon endpoint of the vision service, likewise. */
   visionPort?: number;
+  /** Databases that are there already, in place of new ones. */
+  databases?: DatabaseUrls;
   /** Points the services at another catalog graph; null at none. */
   graphUrl?: string | null;
 }
@@ -120,7 +122,7 @@ export async function createDatabases(): Promise<DatabaseUrls> {
 
 /** Builds a world; it is taken down after the test file. */
 export async function createWorld(options: WorldOptions = {}): Promise<World> {
-  const urls = await createDatabases();
+  const urls = options.databases ?? (await createDatabases());
   const graph = (own: string): Record<string, string> =>
     options.graphUrl === null ? {} : { GRAPH_DATABASE_URL: options.graphUrl ?? own };
   const folder = mkdtempSync(join(tmpdir(), "vantage-world-"));

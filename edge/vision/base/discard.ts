@@ -12,7 +12,7 @@ type Discarding = Pick<Parts, "database" | "bucket" | "limits">;
  * a linked video is not: it is its owner's. What is made again where it is missing, such as images
  * of frames, and what lives for a day is not among them.
  */
-const NAMED_OBJECTS = sql`
+export const NAMED_OBJECTS = sql`
   SELECT storage_key AS key, source <> 'link' AS required FROM video
   UNION ALL SELECT pts_key, true FROM video WHERE pts_key IS NOT NULL
   UNION ALL SELECT thumbnail_key, true FROM video WHERE thumbnail_key IS NOT NULL

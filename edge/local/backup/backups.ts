@@ -1,0 +1,313 @@
+// Backups: rows of each database as one state of it, and every object that they name. An object is
+// copied once, whichever backups hold it. A backup is there once its record is, which is written
+// last.
+
+import { createHash } from "node:crypto";
+import { PassThrough, type Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { createGunzip, createGzip } from "node:zlib";
+import { sql } from "drizzle-orm";
+import { drizzle } from "drizzle-orm/node-postgres";
+import pg from "pg";
+import { z } from "zod";
+import { iso, systemClock } from "../../../shared/time.ts";
+import { adoptBucket, IDENTITY_KEY } from "../../http/bucket-identity.ts";
+import type { Database } from "../../http/database.ts";
+import type { DatabaseName } from "../databases.ts";
+import type { Place } from "./places.ts";
+import type { ListedObject } from "./s3-bucket.ts";
+import type { Source } from "./sources.ts";
+import { beginSnapshot, DatabaseDump, dumpDatabase, hashed } from "./tables.ts";
+
+const BACKUPS = "backups/";
+const OBJECTS = "objects/";
+const RECORD = "backup.json";
+const COPIES_AT_ONCE = 8;
+
+/** An object in a backup. */
+const ObjectRecord = z.object({
+  key: z.string(),
+  bytes: z.number(),
+  etag: z.string(),
+  type: z.string().optional(),
+  /** Of its bytes, in hex. */
+  sha256: z.string(),
+  /** The file that holds it, in the place of the backup. */
+  file: z.string(),
+});
+type ObjectRecord = z.infer<typeof ObjectRecord>;
+
+const BackupRecord = z.object({
+  made_at: z.string(),
+  services: z.partialRecord(
+    z.enum(["markets", "vision", "graph"]),
+    z.object({
+      database: DatabaseDump,
+      /** The file that lists its objects, one JSON a line, compressed by gzip. */
+      objects: z.string().nullable(),
+      bytes: z.number(),
+      /** Keys that the database named and its bucket lacked. */
+      missing: z.array(z.object({ key: z.string(), required: z.boolean() })),
+    }),
+  ),
+});
+/** What a backup holds. */
+export type BackupRecord = z.infer<typeof BackupRecord>;
+
+/** What a backup came to. */
+export interface MadeBackup {
+  name: string;
+  record: BackupRecord;
+  /** Objects that were copied for it, and those that an earlier one had copied. */
+  copied: number;
+  kept: number;
+}
+
+/** Says a line to people. */
+type Say = (line: string) => void;
+
+/** The names of a place's whole backups, the newest first. */
+export async function listBackups(place: Place): Promise<string[]> {
+  const files = await place.list(BACKUPS);
+  return files
+    .filter((file) => file.endsWith(`/${RECORD}`))
+    .map((file) => file.split("/")[1] ?? "")
+    .toSorted()
+    .toReversed();
+}
+
+/** Backs the services up. */
+export async function makeBackup(
+  sources: readonly Source[],
+  place: Place,
+  say: Say,
+): Promise<MadeBackup> {
+  const madeAt = iso(systemClock());
+  const name = madeAt.replace(/[:.]/g, "-");
+  const [newest] = await listBackups(place);
+  const before = newest === undefined ? null : await readRecord(place, newest);
+  const made: MadeBackup = { name, record: { made_at: madeAt, services: {} }, copied: 0, kept: 0 };
+  for (const source of sources) {
+    const folder = `${BACKUPS}${name}/${source.name}/`;
+    const client = new pg.Client(source.connection);
+    await client.connect();
+    try {
+      await beginSnapshot(client);
+      const database = await dumpDatabase(client, place, folder);
+      const rows = database.tables.reduce((sum, table) => sum + table.rows, 0);
+      say(`${source.name}: ${rows} rows of ${database.tables.length} tables`);
+      const service = { database, objects: null, bytes: 0, missing: [] };
+      made.record.services[source.name] = service;
+      if (!source.bucket) continue;
+      const known = await objectsOf(place, before, source.name);
+      const named = await namedBy(client, source.bucket.named);
+      const held = await holdings(source.bucket.objects, named);
+      const missing = [...named].filter(([key]) => !held.has(key));
+      const objects: ObjectRecord[] = [];
+      await each([...held.values()], COPIES_AT_ONCE, async (one) => {
+        const old = known.get(one.key);
+        const isKept = old?.etag === one.etag && old.bytes === one.size;
+        objects.push(isKept ? old : await copyObject(source, one, place));
+        made[isKept ? "kept" : "copied"]++;
+      });
+      const list = `${folder}objects.jsonl.gz`;
+      await writeLines(place, list, objects);
+      Object.assign(service, {
+        objects: list,
+        bytes: objects.reduce((sum, { bytes }) => sum + bytes, 0),
+        missing: missing.map(([key, required]) => ({ key, required })),
+      });
+      say(`${source.name}: ${objects.length} objects, ${megabytes(service.bytes)}`);
+    } finally {
+      await client.end();
+    }
+  }
+  await place.write(`${BACKUPS}${name}/${RECORD}`, JSON.stringify(made.record));
+  return made;
+}
+
+const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
+
+/** Reads what a backup holds. */
+export async function readRecord(place: Place, name: string): Promise<BackupRecord> {
+  const text = await textOf(await place.read(`${BACKUPS}${name}/${RECORD}`));
+  return BackupRecord.parse(JSON.parse(text));
+}
+
+/** The objects that a database names, each with whether it is required. */
+async function namedBy(client: pg.Client, named: Parameters<typeof sql.join>[0][number]) {
+  const { rows } = await drizzle({ client }).execute<{ key: string; required: boolean }>(sql`
+    SELECT key, bool_or(required) AS required FROM (${named}) n GROUP BY key ORDER BY key`);
+  return new Map(rows.map(({ key, required }) => [key, required]));
+}
+
+/** Those of the keys that the bucket holds. */
+async function holdings(
+  bucket: NonNullable<Source["bucket"]>["objects"],
+  keys: ReadonlyMap<string, boolean>,
+): Promise<Map<string, ListedObject>> {
+  const found = new Map<string, ListedObject>();
+  for (let cursor: string | undefined; ; ) {
+    const page = await bucket.list(cursor ? { cursor } : {});
+    for (const one of page.objects) if (keys.has(one.key)) found.set(one.key, one);
+    if (!page.truncated) return found;
+    cursor = page.cursor;
+  }
+}
+
+async function copyObject(
+  { name, bucket }: Source,
+  { key, size, etag }: ListedObject,
+  place: Place,
+): Promise<ObjectRecord> {
+  const found = await bucket?.objects.read(key);
+  if (!found) throw new Error(`${key} was deleted while it was to be copied`);
+  // A name of its own for each version of a key, short and of safe characters whatever the key is.
+  const id = createHash("sha256").update(`${name}\n${key}\n${etag}`).digest("hex");
+  const file = `${OBJECTS}${id.slice(0, 2)}/${id}`;
+  const seen = hashed();
+  const sent = new PassThrough();
+  await Promise.all([pipeline(found.body, seen.through, sent), place.write(file, sent)]);
+  if (seen.bytes() !== size) throw new Error(`${key} came to ${seen.bytes()} of ${size} bytes`);
+  const type = found.type === undefined ? {} : { type: found.type };
+  return { key, bytes: size, etag, ...type, sha256: seen.sha256(), file };
+}
+
+/** Restores the objects of a service, and makes the bucket its database's own. */
+export async function restoreObjects(
+  source: Source,
+  { place, record }: { place: Place; record: BackupRecord },
+  say: Say,
+): Promise<void> {
+  const { bucket } = source;
+  if (!bucket) return;
+  const objects = await objectsOf(place, record, source.name);
+  const held = await holdings(
+    bucket.objects,
+    new Map([...objects.keys()].map((key) => [key, true])),
+  );
+  const left = [...objects.values()].filter(({ key, bytes }) => held.get(key)?.size !== bytes);
+  await each(left, COPIES_AT_ONCE, async ({ key, file, sha256, type }) => {
+    const seen = hashed();
+    const sent = new PassThrough();
+    const written = bucket.objects.write(key, sent, type);
+    await Promise.all([pipeline(await place.read(file), seen.through, sent), written]);
+    if (seen.sha256() === sha256) return;
+    await bucket.objects.delete([key]);
+    throw new Error(`${file} is not what was backed up: the hash of ${key} differs`);
+  });
+  await withDatabase(source, (database) =>
+    adoptBucket({ database, bucket: bucket.objects.asBinding() }),
+  );
+  say(`${source.name}: ${left.length} of ${objects.size} objects were written`);
+}
+
+/** How a bucket differs from what its database names. */
+export interface Differences {
+  /** Required objects that the bucket lacks. */
+  missing: string[];
+  /** Objects that nothing names: made again where they lack, listed to be deleted, or left over. */
+  superfluous: string[];
+  named: number;
+}
+
+/** Holds a service's database against its bucket. */
+export async function compare({ connection, bucket }: Source): Promise<Differences | null> {
+  if (!bucket) return null;
+  const client = new pg.Client(connection);
+  await client.connect();
+  try {
+    await beginSnapshot(client);
+    const named = await namedBy(client, bucket.named);
+    const superfluous: string[] = [];
+    const missing = new Set([...named].filter(([, required]) => required).map(([key]) => key));
+    for (let cursor: string | undefined; ; ) {
+      const page = await bucket.objects.list(cursor ? { cursor } : {});
+      for (const { key } of page.objects) {
+        missing.delete(key);
+        if (!named.has(key) && key !== IDENTITY_KEY) superfluous.push(key);
+      }
+      if (!page.truncated) return { missing: [...missing], superfluous, named: named.size };
+      cursor = page.cursor;
+    }
+  } finally {
+    await client.end();
+  }
+}
+
+/** Works with a service's database as the services do. */
+export async function withDatabase<Result>(
+  { connection }: Source,
+  work: (database: Database) => Promise<Result>,
+): Promise<Result> {
+  const client = new pg.Client(connection);
+  await client.connect();
+  try {
+    // Drizzle's driver for pg answers as Neon's does, but for batches, which nothing here uses.
+    return await work(drizzle({ client }) as unknown as Database);
+  } finally {
+    await client.end();
+  }
+}
+
+/** Deletes all but the newest backups, and the objects that none of these holds. */
+export async function keepNewest(place: Place, count: number): Promise<number> {
+  const names = await listBackups(place);
+  const files = await place.list(BACKUPS);
+  const gone = names.slice(count);
+  const used = new Set<string>();
+  for (const name of names.slice(0, count)) {
+    const record = await readRecord(place, name);
+    for (const service of Object.keys(record.services) as DatabaseName[]) {
+      for (const { file } of (await objectsOf(place, record, service)).values()) used.add(file);
+    }
+  }
+  const unused = (await place.list(OBJECTS)).filter((file) => !used.has(file));
+  // Records first: what is deleted in part is no backup any more.
+  for (const name of gone) await place.delete([`${BACKUPS}${name}/${RECORD}`]);
+  await place.delete(files.filter((file) => gone.includes(file.split("/")[1] ?? "")));
+  await place.delete(unused);
+  return gone.length;
+}
+
+async function objectsOf(
+  place: Place,
+  record: BackupRecord | null,
+  service: DatabaseName,
+): Promise<Map<string, ObjectRecord>> {
+  const file = record?.services[service]?.objects;
+  if (!file) return new Map();
+  const text = await textOf((await place.read(file)).pipe(createGunzip()));
+  const lines = text.split("\n").filter(Boolean);
+  return new Map(
+    lines.map((line) => {
+      const one = ObjectRecord.parse(JSON.parse(line));
+      return [one.key, one];
+    }),
+  );
+}
+
+async function writeLines(place: Place, file: string, lines: readonly object[]): Promise<void> {
+  const compressed = createGzip();
+  const text = lines.map((line) => `${JSON.stringify(line)}\n`);
+  await Promise.all([pipeline(text, compressed), place.write(file, compressed)]);
+}
+
+async function textOf(body: Readable): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of body) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks).toString();
+}
+
+/** Works through items, so many at a time; the first failure ends it. */
+async function each<Item>(
+  items: readonly Item[],
+  atOnce: number,
+  work: (item: Item) => Promise<void>,
+): Promise<void> {
+  const left = items.toReversed();
+  const next = async () => {
+    for (let item = left.pop(); item !== undefined; item = left.pop()) await work(item);
+  };
+  await Promise.all(Array.from({ length: atOnce }, next));
+}
