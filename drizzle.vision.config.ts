@@ -5,7 +5,7 @@ import { defineConfig } from "drizzle-kit";
 export default defineConfig({
   dialect: "postgresql",
   schema: [
-    "objects",
+    "bucket/objects",
     "vision/schema",
     "vision/training",
     "vision/endpoints",

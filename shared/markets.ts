@@ -225,7 +225,11 @@ export type Snapshot = z.infer<typeof Snapshot>;
 export const Health = z
   .object({
     status: z.enum(["ok", "degraded"]).meta({
-      description: "degraded: the process lives, its database does not answer",
+      description:
+        "degraded: the process lives, its database does not answer or lets this service write",
+    }),
+    detail: z.string().optional().meta({
+      description: "what is wrong, where the database answers and something is",
     }),
     libraries: z
       .array(z.string())

@@ -6,6 +6,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { generateDrizzleJson, generateMigration } from "drizzle-kit/api";
 import { describe, expect, it } from "vitest";
+import * as objectsSchema from "../db/bucket/objects.ts";
 import * as graphSchema from "../db/markets/graph.ts";
 import * as marketsSchema from "../db/markets/schema.ts";
 import * as auditSchema from "../db/vision/audit.ts";
@@ -214,10 +215,11 @@ describe("derivatives", () => {
     ...targetsSchema,
     ...workflowsSchema,
     ...auditSchema,
+    ...objectsSchema,
   };
 
   it.each([
-    ["db/markets/migrations", marketsSchema],
+    ["db/markets/migrations", { ...marketsSchema, ...objectsSchema }],
     ["db/markets/graph-migrations", graphSchema],
     ["db/vision/migrations", visionTables],
   ])("has a migration in %s for every change of its schema", async (folder, schema) => {

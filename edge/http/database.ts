@@ -120,6 +120,21 @@ export async function assertWritable(database: Database, table: string): Promise
   throw Object.assign(new NeonDbError("the database takes no writes"), { code: "25006" });
 }
 
+/**
+ * Passes when the role of a database may change no table; fails with `store_unavailable` when it
+ * may, as the tables' owner may too.
+ */
+export async function assertReader(database: Database): Promise<void> {
+  const { rows } = await database.execute<{ writes: boolean }>(sql`
+    SELECT EXISTS (SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace
+      AND relkind IN ('r', 'p') AND (has_any_column_privilege(oid, 'INSERT, UPDATE')
+        OR has_table_privilege(oid, 'DELETE, TRUNCATE'))) AS writes`);
+  if (!rows[0]?.writes) return;
+  const detail =
+    "DATABASE_URL names a role that may write: the read API takes one that may only SELECT";
+  throw new Failure("store_unavailable", detail);
+}
+
 /** An instant of a column as the wire shows it: UTC, to the millisecond. */
 export const wireTime = (column: SQL): SQL =>
   sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;

@@ -50,15 +50,15 @@ async function main() {
   if (verb === "verify") return verify(values.json);
   if (verb === "adopt") return adopt(service);
   if (values.from === undefined) throw new UsageError(`${verb} needs --from PLACE`);
-  const place = placeAt(values.from);
+  const backups = placeAt(values.from);
   if (verb === "list") {
-    for (const name of await listBackups(place)) say(name);
+    for (const name of await listBackups(backups)) say(name);
     return;
   }
   if (values.only !== undefined && !PARTS.includes(values.only)) {
     throw new UsageError(`--only ${values.only}${meant(values.only, PARTS)}`);
   }
-  await restore(place, values.at, values.only);
+  await restore(backups, values.at, values.only);
 }
 
 /** Works with what is deployed, where the environment names it, or with this machine's stack. */

@@ -7,22 +7,16 @@ import { migrate } from "drizzle-orm/node-postgres/migrator";
 import pg from "pg";
 import { STATEMENT_MS_MAX } from "../http/database.ts";
 import { superuser } from "./postgres.ts";
+import { type DatabaseNames, grantRights } from "./rights.ts";
 import { type Credentials, ROOT } from "./state.ts";
 
 /** Database URLs of the services, pointing at a Neon-compatible endpoint. */
 export interface DatabaseUrls {
   marketsReader: string;
   marketsWriter: string;
-  visionOwner: string;
+  visionWriter: string;
   graphReader: string;
   graphWriter: string;
-}
-
-/** The names of the databases; each test world has its own. */
-export interface DatabaseNames {
-  markets: string;
-  vision: string;
-  graph: string;
 }
 
 /** What the databases of a stack are called. */
@@ -30,7 +24,7 @@ export const NAMES: DatabaseNames = { markets: "markets", vision: "vision", grap
 const ROLES = {
   marketsReader: "markets_reader",
   marketsWriter: "markets_writer",
-  visionOwner: "vision_owner",
+  visionWriter: "vision_writer",
   graphReader: "graph_reader",
   graphWriter: "graph_writer",
 };
@@ -56,7 +50,7 @@ export async function createDatabases(
 ) {
   await withClient(superuser(postgresPort, password), async (client) => {
     await createDatabase(client, names.markets);
-    await createDatabase(client, names.vision, ROLES.visionOwner);
+    await createDatabase(client, names.vision);
     await createDatabase(client, names.graph);
   });
 }
@@ -69,32 +63,15 @@ export async function prepareDatabases(
 ) {
   const connect = (database?: string) => superuser(postgresPort, credentials.superuser, database);
   await createDatabases(postgresPort, credentials, names);
+  const { marketsReader, marketsWriter, visionWriter, graphReader, graphWriter } = ROLES;
   await migrateDatabase("markets", connect(names.markets));
-  // Collected objects and archived vintages leave the catalog, old journals are forgotten; nothing
-  // else is deleted.
-  const collects = `GRANT DELETE ON segment, vintage, run_event, alert, discarded_object TO ${ROLES.marketsWriter}`;
-  await grant(connect(names.markets), ROLES.marketsReader, ROLES.marketsWriter, collects);
+  const ofMarkets = { reader: marketsReader, writer: marketsWriter };
+  await grantRights(connect(names.markets), "markets", ofMarkets);
   await migrateDatabase("vision", connect(names.vision));
-  await grantAll(connect(names.vision), ROLES.visionOwner);
+  await grantRights(connect(names.vision), "vision", { writer: visionWriter });
   await migrateDatabase("graph", connect(names.graph));
-  await grant(connect(names.graph), ROLES.graphReader, ROLES.graphWriter);
-}
-
-async function grant(connection: pg.ClientConfig, reader: string, writer: string, more = "") {
-  await withClient(connection, async (client) => {
-    await client.query(`
-      GRANT SELECT ON ALL TABLES IN SCHEMA public TO ${reader};
-      GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO ${writer};
-      ${more}`);
-  });
-}
-
-async function grantAll(connection: pg.ClientConfig, role: string) {
-  await withClient(connection, async (client) => {
-    await client.query(`
-      GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO ${role};
-      GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO ${role}`);
-  });
+  const ofGraph = { reader: graphReader, writer: graphWriter };
+  await grantRights(connect(names.graph), "graph", ofGraph);
 }
 
 /** Where the migrations of each database lie. */
@@ -107,7 +84,8 @@ export type DatabaseName = keyof typeof MIGRATIONS;
 
 /**
  * Applies a database's migrations with the given connection, that of its owner; what is applied
- * already is left alone. By default all of them, or those of a folder. From then on the database ends statements that take too long, but for
+ * already is left alone. By default all of them, or those of a folder. From then on the database
+ * ends statements that take too long, but for
  * those of sessions that ask for more time, as migrations do.
  */
 export async function migrateDatabase(
@@ -132,12 +110,11 @@ export async function limitStatements(connection: Pick<pg.Client, "query">, data
   await connection.query(`ALTER DATABASE ${name} SET statement_timeout = ${STATEMENT_MS_MAX}`);
 }
 
-async function createDatabase(client: pg.Client, name: string, owner?: string) {
+async function createDatabase(client: pg.Client, name: string) {
   const { rowCount } = await client.query("SELECT FROM pg_database WHERE datname = $1", [name]);
-  if (rowCount) return;
-  await client.query(
-    `CREATE DATABASE ${pg.escapeIdentifier(name)} ${owner ? `OWNER ${owner}` : ""}`,
-  );
+  if (!rowCount) await client.query(`CREATE DATABASE ${pg.escapeIdentifier(name)}`);
+  // An earlier release had a service own its database.
+  else await client.query(`ALTER DATABASE ${pg.escapeIdentifier(name)} OWNER TO CURRENT_USER`);
 }
 
 /** The services' connection strings through an endpoint. */
@@ -151,7 +128,7 @@ export function databaseUrls(
   return {
     marketsReader: url("marketsReader", names.markets),
     marketsWriter: url("marketsWriter", names.markets),
-    visionOwner: url("visionOwner", names.vision),
+    visionWriter: url("visionWriter", names.vision),
     graphReader: url("graphReader", names.graph),
     graphWriter: url("graphWriter", names.graph),
   };

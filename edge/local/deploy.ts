@@ -6,7 +6,8 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { meant, readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
-import { migrateDatabase } from "./databases.ts";
+import { type DatabaseName, migrateDatabase } from "./databases.ts";
+import { grantRights } from "./rights.ts";
 import { ROOT } from "./state.ts";
 import { WORKERS, type WorkerName } from "./workers.ts";
 
@@ -38,18 +39,27 @@ async function deploy(services: readonly string[], dryRun: boolean) {
 
 async function migrate() {
   await migrateOwned("markets", "MARKETS_MIGRATE_URL");
-  const graph = process.env.GRAPH_MIGRATE_URL;
-  if (!graph) return;
-  await migrateDatabase("graph", { connectionString: graph });
-  process.stdout.write("graph database migrated\n");
+  if (process.env.GRAPH_MIGRATE_URL) await migrateOwned("graph", "GRAPH_MIGRATE_URL");
 }
 
-async function migrateOwned(database: "markets" | "vision", variable: string) {
+async function migrateOwned(database: DatabaseName, variable: string) {
   const connectionString = process.env[variable];
   if (!connectionString)
     throw new Error(`${variable} is not set: the schema's owner must migrate first`);
   await migrateDatabase(database, { connectionString });
   process.stdout.write(`${database} database migrated\n`);
+  const prefix = database.toUpperCase();
+  const [reader, writer] = ["READER", "WRITER"].map(
+    (role) => process.env[`${prefix}_${role}_ROLE`],
+  );
+  if (!writer) {
+    process.stdout.write(`${prefix}_WRITER_ROLE is not set: no rights were given\n`);
+    return;
+  }
+  await grantRights({ connectionString }, database, { reader, writer });
+  process.stdout.write(
+    `${database} database: rights given to ${writer}${reader ? `, ${reader}` : ""}\n`,
+  );
 }
 
 function wrangler(service: string, dryRun: boolean) {

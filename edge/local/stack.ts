@@ -258,7 +258,7 @@ function bindingsOf(
     },
     vision: {
       ...passed("vision"),
-      DATABASE_URL: urls.visionOwner,
+      DATABASE_URL: urls.visionWriter,
       TOKEN_SECRET: credentials.tokenSecret,
       DEVICE_SIGNING_KEY: credentials.deviceSigningKey,
       SEALING_KEY: credentials.sealingKey,
@@ -300,7 +300,7 @@ function minuteTicker(workers: Workers, writeLine: (line: string) => void) {
 /** The stack's own GPU node; the codes that it registers with come straight from the database. */
 function startNode({ state, environment }: StackOptions, url: string, urls: DatabaseUrls): GpuNode {
   const log = openLog(state, "gpu-node.log");
-  const database = openDatabase(new Secret(urls.visionOwner));
+  const database = openDatabase(new Secret(urls.visionWriter));
   const node = startGpuNode({
     url,
     environment,

@@ -44,7 +44,7 @@ const Credentials = z.object({
   superuser: z.string().min(1),
   marketsReader: z.string().min(1),
   marketsWriter: z.string().min(1),
-  visionOwner: z.string().min(1),
+  visionWriter: z.string().min(1),
   graphReader: z.string().min(1),
   graphWriter: z.string().min(1),
   s3AccessKeyId: z.string().min(1),

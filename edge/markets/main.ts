@@ -86,6 +86,12 @@ for (const path of DATA_PATHS) {
   );
 }
 
+for (const path of DATA_PATHS) {
+  app.use(path, async (context, next) => {
+    await context.var.service.assertReader();
+    await next();
+  });
+}
 addRoutes(app);
 
 export default { fetch: app.fetch };

@@ -1,6 +1,7 @@
 // The read API's routes. Read only: no route here, and no module it imports, can write.
 
 import { createRoute, z } from "@hono/zod-openapi";
+import { Failure } from "../../shared/errors.ts";
 import { Health } from "../../shared/markets.ts";
 import { iso } from "../../shared/time.ts";
 import { type App, errorResponses, json } from "../http/app.ts";
@@ -36,7 +37,7 @@ function addHealth(app: App<ReadApi>) {
     summary: "Liveness, libraries and the newest knowledge time",
     description:
       "Always open. Reads only the vintage index, never series data. When the database does not " +
-      "answer, the status is `degraded` and the answer still 200.",
+      "answer, or lets this service write, the status is `degraded` and the answer still 200.",
     responses: { 200: json("the health object", Health) },
   });
   app.openapi(route, async (context) => {
@@ -48,10 +49,20 @@ function addHealth(app: App<ReadApi>) {
     try {
       const { libraries, latestAsOf, sandbox } = await overview;
       const latest = latestAsOf === null ? null : iso(latestAsOf);
-      return context.json(
-        { status: "ok" as const, libraries, latest_as_of: latest, graph, sandbox },
-        200,
+      const known = { libraries, latest_as_of: latest, graph, sandbox };
+      const refused = await service.assertReader().then(
+        () => null,
+        (thrown: unknown) => {
+          if (thrown instanceof Failure) return thrown;
+          throw thrown;
+        },
       );
+      if (refused) {
+        context.var.log.error("health", { error: refused });
+        const detail = refused.message;
+        return context.json({ status: "degraded" as const, ...known, detail }, 200);
+      }
+      return context.json({ status: "ok" as const, ...known }, 200);
     } catch (thrown) {
       if (!isUnavailable(thrown)) throw thrown;
       context.var.log.error("health", { error: thrown });

@@ -1,7 +1,7 @@
 // The opened read API: what its routes ask, built once per environment.
 
 import { systemClock } from "../../shared/time.ts";
-import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
+import { assertReader, HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
 import type { Log } from "../http/log.ts";
 import { type Config, corsProblem, parseConfig } from "./config.ts";
 import { type CatalogGraph, openGraph } from "./graph.ts";
@@ -17,6 +17,8 @@ export interface ReadApi {
   /** The store's overview over a connection that gives up early, for the health route. */
   overview: Store["overview"];
   graph: CatalogGraph;
+  /** Fails where the database's role may write; asked once while it holds. */
+  assertReader(): Promise<void>;
   /** Bounds how many large reads the isolate works on at once. */
   largeReads: Slots;
   /** Tells this database's answers from another's in the edge cache. */
@@ -35,6 +37,18 @@ const LARGE_READS = {
 /** Bytes of decoded row groups an isolate keeps for short reads: about 100 of one value column. */
 const HELD_BYTES_MAX = 8 * 1024 * 1024;
 
+/** Does a check until it passes, for whoever asks; those who ask meanwhile wait for the same. */
+function onceItHolds(check: () => Promise<void>): () => Promise<void> {
+  let asked: Promise<void> | null = null;
+  return () => {
+    asked ??= check().catch((thrown: unknown) => {
+      asked = null;
+      throw thrown;
+    });
+    return asked;
+  };
+}
+
 /** Opens the read API from its environment; fails with `bad_configuration`. */
 export function openReadApi(environment: object, log: Log): ReadApi {
   const config = parseConfig(environment);
@@ -52,6 +66,7 @@ export function openReadApi(environment: object, log: Log): ReadApi {
     graph: openGraph(config.GRAPH_DATABASE_URL),
     store: openStore({ database, bucket: config.STORE, held: new HeldRowGroups(HELD_BYTES_MAX) }),
     overview: () => overview(healthDatabase),
+    assertReader: onceItHolds(() => assertReader(database)),
     largeReads: new Slots(LARGE_READS),
     cacheScope: `${host}${pathname}`,
   };

@@ -139,7 +139,7 @@ export async function activateModel(soaked: SoakStack, admin: VisionApi, workspa
     region: "auto",
   });
   const world = {
-    visionDatabase: openDatabase(new Secret(databaseUrls(endpoint.port, credentials).visionOwner)),
+    visionDatabase: openDatabase(new Secret(databaseUrls(endpoint.port, credentials).visionWriter)),
     media: {
       put: (key: string, body: Buffer<ArrayBuffer>) =>
         s3.fetch(`${soaked.s3Url}/vantage-vision/${key}`, { method: "PUT", body }),

@@ -15,7 +15,7 @@ export async function startVision(
 ) {
   const { shared, state, stop } = await startSharedPostgres();
   await prepareDatabases(shared.port, shared.credentials);
-  const { visionOwner } = databaseUrls(shared.endpointPort, shared.credentials);
+  const { visionWriter } = databaseUrls(shared.endpointPort, shared.credentials);
   const workers = await startWorkers({
     services: edge ? ["infer", "vision"] : ["vision"],
     host: "127.0.0.1",
@@ -27,7 +27,7 @@ export async function startVision(
       markets: {},
       console: {},
       vision: {
-        DATABASE_URL: visionOwner,
+        DATABASE_URL: visionWriter,
         TOKEN_SECRET: SECRET,
         S3_ACCESS_KEY_ID: "bench",
         S3_SECRET_ACCESS_KEY: "bench",
@@ -40,7 +40,7 @@ export async function startVision(
   return {
     shared,
     workers,
-    database: openDatabase(new Secret(visionOwner)),
+    database: openDatabase(new Secret(visionWriter)),
     stop: async () => {
       await workers.stop();
       await stop();

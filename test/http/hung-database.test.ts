@@ -364,11 +364,11 @@ it("names a database that is not there, and one that was not migrated, as the de
   const { port } = new URL(`http://127.0.0.1:${inject("postgres").endpointPort}`);
   const { credentials } = inject("postgres");
   const at = (database: string) =>
-    `postgresql://vision_owner:${credentials.visionOwner}@127.0.0.1:${port}/${database}`;
+    `postgresql://vision_writer:${credentials.visionWriter}@127.0.0.1:${port}/${database}`;
   for (const [url, detail] of [
     [at("nowhere"), "the database is missing or was not migrated"],
     [at("postgres"), "the database is missing or was not migrated"],
-    [at("postgres").replace(credentials.visionOwner, "wrong"), "does not let this service in"],
+    [at("postgres").replace(credentials.visionWriter, "wrong"), "does not let this service in"],
   ] as const) {
     const lost = await createWorld({
       environment: {

@@ -24,8 +24,9 @@ import { placeAt } from "../../edge/local/backup/places.ts";
 import { S3Bucket } from "../../edge/local/backup/s3-bucket.ts";
 import type { Source } from "../../edge/local/backup/sources.ts";
 import { restoreDatabase } from "../../edge/local/backup/tables.ts";
-import { type DatabaseNames, databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
+import { databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
 import { superuser } from "../../edge/local/postgres.ts";
+import type { DatabaseNames } from "../../edge/local/rights.ts";
 import { compact } from "../../edge/markets/store/compact.ts";
 import { NAMED_OBJECTS as OF_MARKETS } from "../../edge/markets/store/housekeeping.ts";
 import { NAMED_OBJECTS as OF_VISION } from "../../edge/vision/base/discard.ts";
@@ -114,7 +115,7 @@ async function answersOf({ urls, media }: World): Promise<string[]> {
 beforeAll(async () => {
   const databases = await createDatabases();
   const nameOf = (url: string) => new URL(url).pathname.slice(1);
-  names = { markets: nameOf(databases.marketsWriter), vision: nameOf(databases.visionOwner) };
+  names = { markets: nameOf(databases.marketsWriter), vision: nameOf(databases.visionWriter) };
   world = await createWorld({ databases });
   await commitHours(world, "erco", FROM, hours(5_000));
   await compact(world.writer, { library: "power.demand", symbol: "erco" });
@@ -126,20 +127,20 @@ beforeAll(async () => {
   await world.tick(systemClock());
 });
 
-const place = () => placeAt(join(folder, "place"));
+const kept = () => placeAt(join(folder, "place"));
 
 describe("a backup", () => {
   it("holds rows and objects once, and a further one copies what is new", async () => {
-    const first = await makeBackup(sourcesOf(names, world), place(), silent);
+    const first = await makeBackup(sourcesOf(names, world), kept(), silent);
     expect(first).toMatchObject({ kept: 0 });
     expect(first.copied).toBeGreaterThan(3);
     expect(Object.values(first.record.services).flatMap(({ missing }) => missing)).toEqual([]);
     await commitHours(world, "erco", FROM, hours(5_000, 2));
-    const second = await makeBackup(sourcesOf(names, world), place(), silent);
+    const second = await makeBackup(sourcesOf(names, world), kept(), silent);
     expect([second.copied, second.kept]).toEqual([1, first.copied]);
-    expect(await listBackups(place())).toEqual([second.name, first.name]);
-    expect(await keepNewest(place(), 1)).toBe(1);
-    expect(await listBackups(place())).toEqual([second.name]);
+    expect(await listBackups(kept())).toEqual([second.name, first.name]);
+    expect(await keepNewest(kept(), 1)).toBe(1);
+    expect(await listBackups(kept())).toEqual([second.name]);
   });
 
   it("names what the bucket lacks", async () => {
@@ -159,7 +160,7 @@ describe("a backup", () => {
 });
 
 /** Restores the newest backup's databases under new names, ready for services. */
-async function restoreDatabases(from = place()) {
+async function restoreDatabases(from = kept()) {
   const fresh = await emptyDatabases();
   const { port, credentials, endpointPort } = inject("postgres");
   const [newest = ""] = await listBackups(from);
@@ -180,7 +181,7 @@ describe("a drill", () => {
     const { fresh, record, urls } = await restoreDatabases();
     const there = await createWorld({ databases: urls });
     for (const source of sourcesOf(fresh, there)) {
-      await restoreObjects(source, { place: place(), record }, silent);
+      await restoreObjects(source, { place: kept(), record }, silent);
       expect(await compare(source)).toMatchObject({ missing: [], superfluous: [] });
     }
     expect(await answersOf(there)).toEqual(before);
@@ -197,15 +198,15 @@ describe("a drill", () => {
 
   it("without the bucket: its objects come back beside the catalog", async () => {
     const before = await answersOf(world);
-    const [newest = ""] = await listBackups(place());
-    const record = await readRecord(place(), newest);
+    const [newest = ""] = await listBackups(kept());
+    const record = await readRecord(kept(), newest);
     for (const bucket of [world.bucket, world.media]) {
       const { objects } = await bucket.list({});
       await bucket.delete(objects.map(({ key }) => key));
     }
     for (const source of sourcesOf(names, world)) {
       expect((await compare(source))?.missing.length).toBeGreaterThan(0);
-      await restoreObjects(source, { place: place(), record }, silent);
+      await restoreObjects(source, { place: kept(), record }, silent);
       expect((await compare(source))?.missing).toEqual([]);
     }
     expect(await answersOf(world)).toEqual(before);
@@ -223,7 +224,7 @@ describe("a drill", () => {
   });
 
   it("with a damaged file: it is named, and nothing is taken from it", async () => {
-    const files = await place().list("objects/");
+    const files = await kept().list("objects/");
     const spoiled = files[0] ?? "";
     const path = join(folder, "place", spoiled);
     const whole = readFileSync(path);
@@ -232,12 +233,12 @@ describe("a drill", () => {
     const there = await createWorld({ databases: urls });
     const restored = Promise.all(
       sourcesOf(fresh, there).map((source) =>
-        restoreObjects(source, { place: place(), record }, silent),
+        restoreObjects(source, { place: kept(), record }, silent),
       ),
     );
     await expect(restored).rejects.toThrow(`${spoiled} is not what was backed up`);
     writeFileSync(path, whole);
-    const table = (await place().list("backups/")).find((name) => name.endsWith("/series.copy.gz"));
+    const table = (await kept().list("backups/")).find((name) => name.endsWith("/series.copy.gz"));
     const rows = join(folder, "place", table ?? "");
     const packed = readFileSync(rows);
     writeFileSync(rows, packed.subarray(0, packed.length - 12));
@@ -246,12 +247,10 @@ describe("a drill", () => {
     const connection = superuser(port, credentials.superuser, empty.markets);
     const dump = record.services.markets?.database;
     if (!dump) throw new Error("no dump");
-    await expect(
-      restoreDatabase(connection, "markets", { dump, place: place() }),
-    ).rejects.toThrow();
+    await expect(restoreDatabase(connection, "markets", { dump, place: kept() })).rejects.toThrow();
     writeFileSync(rows, packed);
     // It holds tables by now, which a restore never overwrites.
-    await expect(restoreDatabase(connection, "markets", { dump, place: place() })).rejects.toThrow(
+    await expect(restoreDatabase(connection, "markets", { dump, place: kept() })).rejects.toThrow(
       /has tables already/,
     );
   });

@@ -23,10 +23,10 @@ beforeAll(async () => {
   const { port, credentials } = inject("postgres");
   way = await cuttable(port);
   endpoint = await startNeonEndpoint(way.port);
-  const url = new URL((await createDatabases()).visionOwner);
+  const url = new URL((await createDatabases()).visionWriter);
   direct = new pg.Client(superuser(port, credentials.superuser, url.pathname.slice(1)));
   await direct.connect();
-  await direct.query("CREATE TABLE written (value int); GRANT ALL ON written TO vision_owner");
+  await direct.query("CREATE TABLE written (value int); GRANT ALL ON written TO vision_writer");
   url.port = String(endpoint.port);
   patient = openDatabase(new Secret(url.href));
   impatient = openDatabase(new Secret(url.href), { timeoutMs: 300 });

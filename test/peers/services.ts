@@ -91,7 +91,7 @@ export async function startServices(
         SANDBOX_URL: sandbox.url,
       },
       vision: {
-        DATABASE_URL: urls.visionOwner,
+        DATABASE_URL: urls.visionWriter,
         TOKEN_SECRET: "a secret of the peers, of 32 characters",
         SEALING_KEY: "a sealing key of the peers that has 40 letters",
         METRICS_TOKEN: metricsToken,
@@ -108,7 +108,7 @@ export async function startServices(
     operatorToken,
     metricsToken,
     writer: { database, bucket: await workers.bucket(), pause },
-    visionDatabase: openDatabase(new Secret(urls.visionOwner)),
+    visionDatabase: openDatabase(new Secret(urls.visionWriter)),
     media: (await workers.media()) as World["media"],
     folder: state.dir,
     stop: async () => {

@@ -323,8 +323,8 @@ describe("the SQL", () => {
   let database: Database;
   let workspaceId: string;
   beforeAll(async () => {
-    const { visionOwner } = await createDatabases();
-    database = openDatabase(new Secret(visionOwner));
+    const { visionWriter } = await createDatabases();
+    database = openDatabase(new Secret(visionWriter));
     const { rows } = await database.execute<{ id: string }>(sql`SELECT id::text FROM workspace`);
     workspaceId = rows[0]?.id as string;
     for (const [index, id] of NODES.entries()) {

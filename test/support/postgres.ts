@@ -5,14 +5,10 @@ import { chmodSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import pg from "pg";
-import {
-  type DatabaseNames,
-  limitStatements,
-  prepareDatabases,
-  prepareRoles,
-} from "../../edge/local/databases.ts";
+import { limitStatements, prepareDatabases, prepareRoles } from "../../edge/local/databases.ts";
 import { startNeonEndpoint } from "../../edge/local/neon.ts";
 import { startPostgres, superuser } from "../../edge/local/postgres.ts";
+import type { DatabaseNames } from "../../edge/local/rights.ts";
 import { type Credentials, prepareState, stateAt } from "../../edge/local/state.ts";
 
 export interface SharedPostgres {
@@ -70,8 +66,7 @@ export async function copyDatabases({ port, credentials }: SharedPostgres, names
   try {
     for (const [service, template] of Object.entries(TEMPLATES)) {
       const name = names[service as keyof DatabaseNames];
-      const owner = service === "vision" ? "OWNER vision_owner" : "";
-      await client.query(`CREATE DATABASE ${name} TEMPLATE ${template} ${owner}`);
+      await client.query(`CREATE DATABASE ${name} TEMPLATE ${template}`);
       // Settings of a database are not copied with it.
       await limitStatements(client, name);
     }

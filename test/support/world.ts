@@ -149,7 +149,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
         ...options.environment?.console,
       },
       vision: {
-        DATABASE_URL: atPort(urls.visionOwner, options.visionPort),
+        DATABASE_URL: atPort(urls.visionWriter, options.visionPort),
         TOKEN_SECRET: VISION_TOKEN_SECRET,
         DEVICE_SIGNING_KEY: "a signing key of the tests that has no comma",
         SEALING_KEY: VISION_SEALING_KEY,
@@ -196,7 +196,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     s3Url: workers.s3Url,
     store: openStore({ database, bucket }),
     writer: { database, bucket, pause },
-    visionDatabase: openDatabase(new Secret(urls.visionOwner)),
+    visionDatabase: openDatabase(new Secret(urls.visionWriter)),
     media,
     logs,
   };

@@ -4,9 +4,9 @@ import { dirname, join } from "node:path/posix";
 
 /** A file may import from its own room and from rooms to its left on the same line. */
 const LINES = [
-  "shared · db/markets · edge/http · edge/markets/store · edge/markets",
-  "shared · db/markets · edge/http · edge/markets/store · edge/markets/ingest · edge/console",
-  `shared · db/vision · edge/http · ${within(
+  "shared · db/bucket · db/markets · edge/http · edge/markets/store · edge/markets",
+  "shared · db/bucket · db/markets · edge/http · edge/markets/store · edge/markets/ingest · edge/console",
+  `shared · db/bucket · db/vision · edge/http · ${within(
     "edge/vision",
     "base · auth · tasks · progress · projects · uploads · labeling · review · datasets · registry · " +
       "training · exports · serving · endpoints · experiments · fleet · workflows",

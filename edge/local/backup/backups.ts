@@ -30,7 +30,7 @@ const ObjectRecord = z.object({
   bytes: z.number(),
   etag: z.string(),
   type: z.string().optional(),
-  /** Of its bytes, in hex. */
+  /** The hash of its bytes, in hex. */
   sha256: z.string(),
   /** The file that holds it, in the place of the backup. */
   file: z.string(),

@@ -93,7 +93,7 @@ export class S3Bucket {
       list: (options: { prefix?: string; cursor?: string }) => this.list(options),
       delete: (keys: string | string[]) => this.delete([keys].flat()),
     };
-    // Of objects only the text is read here, and only texts are put.
+    // Who takes this reads nothing but the text of objects, and puts nothing but texts.
     return binding as unknown as Pick<R2Bucket, "get" | "put" | "list" | "delete">;
   }
 }

@@ -23,9 +23,9 @@ export const DatabaseDump = z.object({
     z.object({
       name: z.string(),
       columns: z.array(z.string()),
-      /** Of Postgres' COPY text, compressed by gzip; in the place of the backup. */
+      /** Rows as Postgres' COPY writes them, compressed by gzip; in the place of the backup. */
       file: z.string(),
-      /** Of the text, in hex. */
+      /** The hash of the uncompressed text, in hex. */
       sha256: z.string(),
       rows: z.number(),
     }),
@@ -179,7 +179,7 @@ async function fillTable(
   throw new Error(`${file} is not what was backed up: its hash or its number of rows differs`);
 }
 
-/** A stream that passes bytes on and knows their SHA-256, in hex, and their number once it ended. */
+/** A stream that passes bytes on; once it ended it knows their number and SHA-256, in hex. */
 export function hashed() {
   const hash = createHash("sha256");
   let bytes = 0;

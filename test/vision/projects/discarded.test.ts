@@ -1,5 +1,5 @@
-// Objects of what was deleted. Goal: a database that was set back within the grace finds each object
-// that it names again, and after the grace all else is gone.
+// Objects of what was deleted. Goal: a database that was set back within the grace finds each
+// object that it names again, and after the grace all else is gone.
 
 import { sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";
