@@ -80,6 +80,8 @@ const Variables = z.object({
   ERCOT_PUBLIC_LISTS: truth(),
   /** Base URL of the sandbox upstream, for providers whose credential is not set. Unset: none. */
   SANDBOX_URL: z.url("must be a URL").optional(),
+  /** `true`: requests that succeed are logged too. Default: those that fail alone. */
+  LOG_REQUESTS: truth(),
   /** Days that an object is kept after nothing needs it any more. */
   OBJECT_GRACE_DAYS: objectGraceDays(),
   /** How long a silent run stays its process's own before the minute cron frees it. */

@@ -49,6 +49,7 @@ const { app, open, log } = createService<Console>({
   },
   examples,
   loggedQuery: ["limit", "backfill_id", "job", "partition", "state", "schedule"],
+  logsAll: ({ config }) => config.LOG_REQUESTS,
   open: (environment, log) => {
     const config = parseConfig(environment);
     const health = openDatabase(config.DATABASE_URL, { timeoutMs: HEALTH_MS_MAX });

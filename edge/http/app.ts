@@ -54,6 +54,8 @@ export interface ServiceOptions<Opened> extends ServiceDescription {
   open: (environment: object, log: Log) => Opened;
   /** Names of query parameters whose values may be logged. */
   loggedQuery: readonly string[];
+  /** Whether requests that succeed are logged too; by default those that fail alone. */
+  logsAll?: (opened: Opened) => boolean;
   /** Where `/` leads; to the API page when omitted. */
   home?: string;
   /** Hears of each request once its answer begins; `after` outlives the answer. */
@@ -203,7 +205,7 @@ export function createService<Opened>(options: ServiceOptions<Opened>): Service<
   const app = new OpenAPIHono<AppEnv<Opened>>();
   refuseUndeclared(app);
   if (options.onAnswered) app.use(measured(options.onAnswered, log));
-  app.use(traced(log, new Set(options.loggedQuery)));
+  app.use(traced(log, options));
   app.use(async (context, next) => {
     context.set("service", open(context.env));
     await next();
@@ -329,8 +331,15 @@ function describe<Opened>(app: App<Opened>, options: ServiceOptions<Opened>) {
   app.get("/", (context) => context.redirect(options.home ?? "/docs"));
 }
 
-/** Gives the request an id, logs its one line, and sets the headers every answer carries. */
-function traced(log: Log, harmless: ReadonlySet<string>): MiddlewareHandler {
+/**
+ * Gives the request an id, logs one line of it where it failed, or where all are logged, and sets
+ * the headers every answer carries.
+ */
+function traced<Opened>(
+  log: Log,
+  { loggedQuery, logsAll }: ServiceOptions<Opened>,
+): MiddlewareHandler {
+  const harmless = new Set(loggedQuery);
   return async (context, next) => {
     const started = systemClock();
     const given = context.req.header("X-Request-Id") ?? "";
@@ -355,8 +364,10 @@ function traced(log: Log, harmless: ReadonlySet<string>): MiddlewareHandler {
       ms: systemClock() - started,
       ...(context.error ? { error: context.error } : {}),
     };
+    const opened = context.get("service") as Opened | undefined;
+    const logsIt = status >= 400 || (opened !== undefined && logsAll?.(opened) === true);
     if (status >= 500) log.error("request", fields);
-    else log.info("request", { ...fields, error: undefined });
+    else if (logsIt) log.info("request", { ...fields, error: undefined });
   };
 }
 

@@ -235,13 +235,16 @@ function bindingsOf(
   },
 ): Record<ServiceName, Record<string, string>> {
   const { credentials, urls, sandboxUrl } = parts;
-  const passed = (service: ServiceName) =>
-    Object.fromEntries(
+  const passed = (service: ServiceName) => ({
+    // On one's own machine every request is worth its line, and logs that are old make room.
+    LOG_REQUESTS: environment.LOG_REQUESTS || "true",
+    ...Object.fromEntries(
       PASSED[service].flatMap((name) => {
         const value = environment[name];
         return value ? [[name, value]] : [];
       }),
-    );
+    ),
+  });
   return {
     markets: {
       ...passed("markets"),

@@ -10,6 +10,7 @@ import {
   optionalDatabaseUrl,
   optionalSecret,
   parseEnvironment,
+  truth,
 } from "../http/config.ts";
 
 /** The entries of `SERVICE_CORS_ORIGINS`, each with its origin, or null where it is none. */
@@ -54,6 +55,8 @@ const Environment = z.object({
     .string()
     .default("")
     .transform((list) => [...entriesOf(list)].flatMap(([, origin]) => origin ?? [])),
+  /** `true`: requests that succeed are logged too. Default: those that fail alone. */
+  LOG_REQUESTS: truth(),
   /** Row cap of an unbounded /series read. */
   SERVICE_SERIES_MAX_ROWS: whole(1).default(500_000),
 });

@@ -56,6 +56,7 @@ const { app } = createService<ReadApi>({
   headers: HEADERS,
   examples,
   loggedQuery: LOGGED,
+  logsAll: ({ config }) => config.LOG_REQUESTS,
   open: openReadApi,
 });
 

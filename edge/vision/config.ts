@@ -164,6 +164,8 @@ const Environment = z.object({
   DNS_URL: z.url({ error: "must be a URL", protocol: /^https?$/ }).optional(),
   /** Days that a line of a device's log is kept. Default 30. */
   DEVICE_LOG_DAYS: whole(1, 3_650).default(30),
+  /** `true`: requests that succeed are logged too. Default: those that fail alone. */
+  LOG_REQUESTS: truth(),
   /** Days that an object is kept after nothing names it any more. */
   OBJECT_GRACE_DAYS: objectGraceDays(),
   /** Bearer of `/metrics`. Unset: that path is 404. */

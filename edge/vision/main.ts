@@ -176,6 +176,7 @@ const { app, open } = createService<Parts>({
   examples,
   glossary: { meanings: MEANINGS, examples: EXAMPLES },
   loggedQuery: ["offset", "limit", "after"],
+  logsAll: ({ logsAll }) => logsAll,
   open: openParts,
   onAnswered: (parts, answered, after) => {
     countAnswer(answered);
@@ -212,6 +213,7 @@ function openParts(environment: object, log: Log): Parts {
       objectGraceDays: config.OBJECT_GRACE_DAYS,
     },
     metricsToken: config.METRICS_TOKEN,
+    logsAll: config.LOG_REQUESTS,
     behindCloudflare: config.BEHIND_CLOUDFLARE,
     topics: config.PROGRESS,
     doorbell: config.DOORBELL,

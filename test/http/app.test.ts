@@ -81,6 +81,23 @@ describe("the chassis", () => {
     expect(JSON.stringify(log())).not.toContain("hunter2");
   });
 
+  it("logs what succeeds only where it is told to", async () => {
+    const log = captureLog();
+    await sample().request("/things?symbol=erco");
+    expect(log()).toEqual([]);
+    const { app } = createService({
+      name: "talkative",
+      title: "Talkative",
+      description: "",
+      version: "1",
+      loggedQuery: [],
+      logsAll: () => true,
+      open: () => ({}),
+    });
+    await app.request("/openapi.json", {}, {});
+    expect(log()).toMatchObject([{ event: "request", status: 200, path: "/openapi.json" }]);
+  });
+
   it.each([
     ["/things?symbol=a&simbol=b", "simbol", "unknown parameter; did you mean symbol?"],
     ["/things?symbol=a&SYMBOL=b", "SYMBOL", "unknown parameter; did you mean symbol?"],

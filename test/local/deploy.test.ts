@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { unstable_readConfig as readConfig } from "wrangler";
 import { ROOT } from "../../edge/local/state.ts";
+import { WORKERS } from "../../edge/local/workers.ts";
 
 const deploy = (args: string[], environment: Record<string, string> = {}) =>
   spawnSync(process.execPath, [join(ROOT, "edge/local/deploy.ts"), ...args], {
@@ -23,6 +24,25 @@ describe("wrangler.toml", () => {
     const { limits } = readConfig({ config: join(ROOT, "wrangler.toml"), env });
     expect(limits).toEqual({ cpu_ms: CPU_MS_MAX });
   });
+});
+
+describe("every Worker in wrangler.toml", () => {
+  it.each(WORKERS)(
+    "%s says whether it wants Node's modules, and no line of its own a request",
+    (env) => {
+      const { compatibility_flags: flags, observability } = readConfig({
+        config: join(ROOT, "wrangler.toml"),
+        env,
+      });
+      // By now they are there unless they are refused: silence would mean the opposite of before.
+      expect(flags.filter((flag) => /^(no_)?nodejs_compat$/.test(flag))).toHaveLength(1);
+      expect(observability).toEqual({
+        enabled: true,
+        head_sampling_rate: 1,
+        logs: { enabled: true, invocation_logs: false },
+      });
+    },
+  );
 });
 
 describe("npm run deploy", () => {

@@ -137,11 +137,13 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     s3: { accessKeyId: "test", secretAccessKey: "test" },
     bindings: {
       markets: {
+        LOG_REQUESTS: "true",
         DATABASE_URL: atPort(urls.marketsReader, options.endpointPort),
         ...graph(urls.graphReader),
         ...options.environment?.markets,
       },
       console: {
+        LOG_REQUESTS: "true",
         DATABASE_URL: atPort(urls.marketsWriter, options.writerPort),
         ...graph(urls.graphWriter),
         OPERATOR_TOKEN: operatorToken,
@@ -149,6 +151,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
         ...options.environment?.console,
       },
       vision: {
+        LOG_REQUESTS: "true",
         DATABASE_URL: atPort(urls.visionWriter, options.visionPort),
         TOKEN_SECRET: VISION_TOKEN_SECRET,
         DEVICE_SIGNING_KEY: "a signing key of the tests that has no comma",

@@ -45,6 +45,8 @@ export interface Parts {
     /** Days that an object is kept after nothing names it any more. */
     objectGraceDays: number;
   };
+  /** Whether requests that succeed are logged too. */
+  logsAll: boolean;
   /** Bearer of `/metrics`; without it that path is not there. */
   metricsToken: Secret | undefined;
   /** Whether Cloudflare names the address of a request's sender. */
