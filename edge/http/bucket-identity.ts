@@ -23,50 +23,43 @@ export interface Pair {
   named: SQL;
 }
 
-/** How far a bucket holds what its database names. */
-interface Holdings {
-  /** Objects of the bucket. */
-  objects: number;
-  /** Required objects that the database names, and how many of them are there. */
-  required: number;
-  present: number;
-}
-
 /** After so long in vain, the whole bucket is looked at again. */
 const AGAIN_MS = 10 * MINUTE;
+/** Keys that one statement tells. */
+const KEYS_AT_ONCE = 1_000;
+/** So many lacking objects are enough to know. */
+const LACKS_MAX = 100;
 
 const paired = new WeakSet<Database>();
-/** When the bucket of a database was looked at as a whole, and what the two identities were. */
-const looks = new WeakMap<Database, { at: number; identities: string }>();
+/** Looks at the whole bucket of a database, for all who ask meanwhile and for a while after. */
+const looks = new WeakMap<Database, { until: number; isItsOwn: Promise<boolean> }>();
 
 /**
  * Passes where the database and the bucket have one identity; else fails with `bad_configuration`.
- * A pair without one is left alone, unless `mayAdopt`: it gets one where every object that the
- * database names is in the bucket, and that is more than nothing or all that there is.
+ * A pair of which neither has one is left alone, unless `mayAdopt`. Then a bucket without one gets
+ * the database's, where it holds every object that the database names and that is more than
+ * nothing, or where it holds nothing and nothing is named.
  */
 export async function requireOwnBucket(pair: Pair, { mayAdopt = false } = {}): Promise<void> {
   const { database, bucket } = pair;
   if (paired.has(database)) return;
   const [own, found] = await Promise.all([identityOf(database), identityIn(bucket)]);
   if (own === null || own !== found) {
-    if (!mayAdopt && found === null) return;
-    if (!mayAdopt || !(await isItsOwn(pair, { own, found }))) throw foreign(own, found);
-    await adoptBucket(pair, found);
+    if (!mayAdopt && own === null && found === null) return;
+    if (!mayAdopt || found !== null || !(await isItsOwn(pair))) throw foreign(own, found);
+    await adoptBucket(pair);
   }
   paired.add(database);
 }
 
 /**
  * Makes the bucket the database's own, and no other database's. A database without an identity
- * gets the given one, by default a new one.
+ * gets a new one.
  */
-export async function adoptBucket(
-  { database, bucket }: Omit<Pair, "named">,
-  given: string | null = null,
-): Promise<void> {
+export async function adoptBucket({ database, bucket }: Omit<Pair, "named">): Promise<void> {
   const { rows } = await database.execute<{ id: string }>(sql`
     WITH added AS (
-      INSERT INTO bucket_identity (id) VALUES (${given ?? crypto.randomUUID()}::uuid)
+      INSERT INTO bucket_identity (id) VALUES (${crypto.randomUUID()}::uuid)
       ON CONFLICT DO NOTHING RETURNING id::text)
     SELECT id FROM added UNION ALL SELECT id::text FROM bucket_identity LIMIT 1`);
   // Another process was quicker by less than a statement: its row is seen by the next one.
@@ -77,33 +70,79 @@ export async function adoptBucket(
   await bucket.put(IDENTITY_KEY, JSON.stringify({ id }), { httpMetadata });
 }
 
-/** Whether a bucket is the database's, though the two have no common identity. */
-async function isItsOwn(
-  pair: Pair,
-  { own, found }: { own: string | null; found: string | null },
-): Promise<boolean> {
-  const look = { at: systemClock(), identities: `${own} ${found}` };
-  const before = looks.get(pair.database);
-  if (before?.identities === look.identities && look.at - before.at < AGAIN_MS) return false;
-  looks.set(pair.database, look);
-  const { objects, required, present } = await holdingsOf(pair);
-  if (required === 0 && objects === 0) return true;
-  const isWhole = required > 0 && present === required;
-  return isWhole && (own === null || found === null);
+/**
+ * Gives a database that was copied an identity of its own, and its bucket too: neither is then
+ * taken for the one that it is a copy of. Fails with `bad_configuration` where the bucket is
+ * another's.
+ */
+export async function takeNewIdentity(pair: Omit<Pair, "named">): Promise<void> {
+  if ((await identityIn(pair.bucket)) === null) {
+    await pair.database.execute(sql`DELETE FROM bucket_identity`);
+  }
+  await keepIdentity(pair);
 }
 
-/** Counts what the database names and the bucket holds. */
-export async function holdingsOf({ database, bucket, named }: Pair): Promise<Holdings> {
-  const { rows } = await database.execute<{ required: number }>(sql`
-    SELECT count(DISTINCT key)::int AS required FROM (${named}) n WHERE required`);
-  let [objects, present] = [0, 0];
-  for await (const page of pagesOf(bucket)) {
-    const keys = page.map(({ key }) => key).filter((key) => key !== IDENTITY_KEY);
-    objects += keys.length;
-    const names = await namesAmong({ database, named }, keys);
-    for (const required of names.values()) if (required) present++;
+/** Gives a bucket without an identity the database's. Fails where it is another's. */
+export async function keepIdentity({ database, bucket }: Omit<Pair, "named">): Promise<void> {
+  const [own, found] = await Promise.all([identityOf(database), identityIn(bucket)]);
+  if (found !== null && found !== own) throw foreign(own, found);
+  await adoptBucket({ database, bucket });
+}
+
+/** Whether a bucket without an identity is the database's. */
+function isItsOwn(pair: Pair): Promise<boolean> {
+  const before = looks.get(pair.database);
+  if (before && systemClock() < before.until) return before.isItsOwn;
+  const look = { until: Number.POSITIVE_INFINITY, isItsOwn: lookAt(pair) };
+  looks.set(pair.database, look);
+  look.isItsOwn.then(
+    () => {
+      look.until = systemClock() + AGAIN_MS;
+    },
+    // What was not seen to its end says nothing.
+    () => looks.delete(pair.database),
+  );
+  return look.isItsOwn;
+}
+
+/** Goes through the required keys and the bucket's beside each other, both in their order. */
+async function lookAt(pair: Pair): Promise<boolean> {
+  const held = keysIn(pair.bucket);
+  let next = await held.next();
+  const isEmpty = next.done === true;
+  let named = 0;
+  const lacks: string[] = [];
+  for await (const key of requiredKeys(pair)) {
+    named++;
+    while (!next.done && next.value < key) next = await held.next();
+    if (next.done || next.value !== key) lacks.push(key);
+    if (lacks.length === LACKS_MAX) break;
   }
-  return { objects, required: rows[0]?.required ?? 0, present };
+  if (named === 0) return isEmpty;
+  // Some came, or went, while this looked.
+  const names = await namesAmong(pair, lacks);
+  for (const key of lacks.filter((one) => names.get(one))) {
+    const { objects } = await pair.bucket.list({ prefix: key, limit: 1 });
+    if (objects[0]?.key !== key) return false;
+  }
+  return lacks.length < LACKS_MAX;
+}
+
+async function* keysIn(bucket: Pair["bucket"]): AsyncGenerator<string, undefined> {
+  for await (const page of pagesOf(bucket)) {
+    for (const { key } of page) if (key !== IDENTITY_KEY) yield key;
+  }
+}
+
+async function* requiredKeys({ database, named }: Pair): AsyncGenerator<string> {
+  for (let after = ""; ; ) {
+    const { rows } = await database.execute<{ key: string }>(sql`
+      SELECT DISTINCT key COLLATE "C" AS key FROM (${named}) n
+       WHERE required AND key COLLATE "C" > ${after} ORDER BY 1 LIMIT ${KEYS_AT_ONCE}`);
+    for (const { key } of rows) yield key;
+    if (rows.length < KEYS_AT_ONCE) return;
+    after = rows.at(-1)?.key ?? "";
+  }
 }
 
 /** Which of these keys the database names, each with whether it is required. */
@@ -139,7 +178,7 @@ function foreign(own: string | null, found: string | null): Failure {
   const ids = { catalog_identity: own, bucket_identity: found };
   const why =
     found === null
-      ? "the bucket lacks objects that the database names"
+      ? "the bucket does not hold just what the database names"
       : "the database and the bucket have different identities";
   return new Failure(
     "bad_configuration",

@@ -15,13 +15,16 @@ interface Discarding extends Pair {
   bucket: Pair["bucket"] & Pick<R2Bucket, "delete">;
 }
 
-/** Lists objects, or whole folders by their names with the slash, to be deleted later. */
+/**
+ * Lists objects, or whole folders by their names with the slash, to be deleted later. The grace of
+ * one that is listed already begins anew.
+ */
 export async function discard(database: Database, keys: readonly string[]): Promise<void> {
   for (let from = 0; from < keys.length; from += KEYS_AT_ONCE) {
     const some = JSON.stringify(keys.slice(from, from + KEYS_AT_ONCE));
     await database.execute(sql`
       INSERT INTO discarded_object (key) SELECT jsonb_array_elements_text(${some}::jsonb)
-      ON CONFLICT DO NOTHING`);
+      ON CONFLICT (key) DO UPDATE SET discarded_at = excluded.discarded_at`);
   }
 }
 
@@ -51,21 +54,25 @@ export async function deleteDiscarded(
     if (left.length > 0) await bucket.delete(left);
     deleted += left.length;
   };
+  const isOver = sql`discarded_at <= clock_timestamp()
+    - ${graceMs}::float8 * interval '1 millisecond'`;
+  const forget = (keys: readonly string[]) =>
+    database.execute(sql`
+      DELETE FROM discarded_object WHERE ${isOver}
+        AND key IN (SELECT jsonb_array_elements_text(${JSON.stringify(keys)}::jsonb))`);
   for (;;) {
     const { rows } = await database.execute<{ key: string }>(sql`
-      SELECT key FROM discarded_object
-       WHERE discarded_at <= clock_timestamp() - ${graceMs}::float8 * interval '1 millisecond'
-       ORDER BY discarded_at LIMIT ${KEYS_AT_ONCE}`);
+      SELECT key FROM discarded_object WHERE ${isOver} ORDER BY discarded_at LIMIT ${KEYS_AT_ONCE}`);
     if (rows.length === 0) return deleted;
     const keys = rows.map(({ key }) => key);
-    await deleteUnnamed(keys.filter((key) => !key.endsWith("/")));
+    const single = keys.filter((key) => !key.endsWith("/"));
+    await deleteUnnamed(single);
+    if (single.length > 0) await forget(single);
     for (const folder of keys.filter((key) => key.endsWith("/"))) {
       for await (const page of pagesOf(bucket, folder)) {
         await deleteUnnamed(page.map(({ key }) => key));
       }
+      await forget([folder]);
     }
-    await database.execute(sql`
-      DELETE FROM discarded_object
-       WHERE key IN (SELECT jsonb_array_elements_text(${JSON.stringify(keys)}::jsonb))`);
   }
 }

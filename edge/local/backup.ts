@@ -73,16 +73,19 @@ async function backUp(place: Place, keep: string | undefined) {
   }
   const { name, record, copied, kept } = await withSources((all) => makeBackup(all, place, say));
   say(`${name}: ${copied} objects were copied, ${kept} had been before.`);
-  if (keep !== undefined) {
+  const lost = Object.values(record.services).flatMap(({ missing }) => missing);
+  const isWhole = !lost.some(({ required }) => required);
+  if (keep !== undefined && isWhole) {
     const gone = await keepNewest(place, Number(keep));
     if (gone > 0) say(`${gone} older backups were deleted.`);
   }
-  const lost = Object.values(record.services).flatMap(({ missing }) => missing);
   showKeys(
     "lacking in the bucket",
     lost.filter((one) => one.required).map(({ key }) => key),
   );
-  if (lost.some(({ required }) => required)) process.exitCode = EXIT.failed;
+  if (isWhole) return;
+  if (keep !== undefined) say("No older backup was deleted.");
+  process.exitCode = EXIT.failed;
 }
 
 async function restore(place: Place, at: string | undefined, only: string | undefined) {
@@ -92,8 +95,9 @@ async function restore(place: Place, at: string | undefined, only: string | unde
     throw new Error(name === undefined ? "there is no backup" : `there is no backup ${name}`);
   }
   const record = await readRecord(place, name);
+  const isCopy = only !== "objects";
   const fillBuckets = async (sources: readonly Source[]) => {
-    for (const source of sources) await restoreObjects(source, { place, record }, say);
+    for (const source of sources) await restoreObjects(source, { place, record, isCopy }, say);
   };
   if (only === "objects") await withSources(fillBuckets);
   else await restoreAll(place, record, only === "databases" ? async () => {} : fillBuckets);

@@ -67,6 +67,7 @@ export async function prepareDatabases(
   await migrateDatabase("markets", connect(names.markets));
   const ofMarkets = { reader: marketsReader, writer: marketsWriter };
   await grantRights(connect(names.markets), "markets", ofMarkets);
+  await withClient(connect(names.vision), dropOwner);
   await migrateDatabase("vision", connect(names.vision));
   await grantRights(connect(names.vision), "vision", { writer: visionWriter });
   await migrateDatabase("graph", connect(names.graph));
@@ -108,6 +109,12 @@ export async function migrateDatabase(
 export async function limitStatements(connection: Pick<pg.Client, "query">, database: string) {
   const name = pg.escapeIdentifier(database);
   await connection.query(`ALTER DATABASE ${name} SET statement_timeout = ${STATEMENT_MS_MAX}`);
+}
+
+/** Takes away the role by which vision connected in earlier releases, with all its rights. */
+async function dropOwner(client: pg.Client) {
+  const { rowCount } = await client.query("SELECT FROM pg_roles WHERE rolname = 'vision_owner'");
+  if (rowCount) await client.query("DROP OWNED BY vision_owner; DROP ROLE vision_owner");
 }
 
 async function createDatabase(client: pg.Client, name: string) {

@@ -42,24 +42,21 @@ async function migrate() {
   if (process.env.GRAPH_MIGRATE_URL) await migrateOwned("graph", "GRAPH_MIGRATE_URL");
 }
 
+/** Migrates a database and gives the services' roles their rights; all keys are looked at first. */
 async function migrateOwned(database: DatabaseName, variable: string) {
   const connectionString = process.env[variable];
   if (!connectionString)
     throw new Error(`${variable} is not set: the schema's owner must migrate first`);
-  await migrateDatabase(database, { connectionString });
-  process.stdout.write(`${database} database migrated\n`);
-  const prefix = database.toUpperCase();
-  const [reader, writer] = ["READER", "WRITER"].map(
-    (role) => process.env[`${prefix}_${role}_ROLE`],
-  );
-  if (!writer) {
-    process.stdout.write(`${prefix}_WRITER_ROLE is not set: no rights were given\n`);
-    return;
+  const names = database === "vision" ? ["WRITER"] : ["READER", "WRITER"];
+  const keys = names.map((name) => `${database.toUpperCase()}_${name}_ROLE`);
+  const missing = keys.filter((key) => !process.env[key]);
+  if (missing.length > 0) {
+    throw new Error(`${missing.join(", ")}: required, the roles that the services connect as`);
   }
+  const [writer = "", reader] = keys.map((key) => process.env[key]).toReversed();
+  await migrateDatabase(database, { connectionString });
   await grantRights({ connectionString }, database, { reader, writer });
-  process.stdout.write(
-    `${database} database: rights given to ${writer}${reader ? `, ${reader}` : ""}\n`,
-  );
+  process.stdout.write(`${database} database migrated, rights given to ${writer}\n`);
 }
 
 function wrangler(service: string, dryRun: boolean) {

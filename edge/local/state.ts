@@ -39,6 +39,8 @@ export function stateAt(dir = process.env.VANTAGE_STATE || OWN): State {
 }
 
 const MARKER = "vantage-state";
+/** May lie in a folder before anything else: of the stack whose backup is restored into it. */
+const CREDENTIALS = "credentials.json";
 
 const Credentials = z.object({
   superuser: z.string().min(1),
@@ -72,7 +74,7 @@ export function prepareState(state: State): { credentials: Credentials; operator
 
 /** A folder of an earlier version lacks the credentials of roles that came later. */
 function prepareCredentials(state: State): Credentials {
-  const file = join(state.dir, "credentials.json");
+  const file = join(state.dir, CREDENTIALS);
   const saved = fs.existsSync(file)
     ? Credentials.partial().parse(JSON.parse(fs.readFileSync(file, "utf8")))
     : {};
@@ -155,7 +157,8 @@ function ensureFolder({ dir }: State) {
   const marker = join(dir, MARKER);
   if (fs.existsSync(marker)) return;
   const isNew = !fs.existsSync(dir);
-  if (!isNew && dir !== OWN && fs.readdirSync(dir).length > 0) {
+  const isForeign = (name: string) => name !== CREDENTIALS;
+  if (!isNew && dir !== OWN && fs.readdirSync(dir).some(isForeign)) {
     throw new Error(`${dir} is not empty and no state folder: choose a new one for VANTAGE_STATE`);
   }
   fs.mkdirSync(dir, { recursive: true });

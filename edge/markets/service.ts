@@ -66,7 +66,7 @@ export function openReadApi(environment: object, log: Log): ReadApi {
     graph: openGraph(config.GRAPH_DATABASE_URL),
     store: openStore({ database, bucket: config.STORE, held: new HeldRowGroups(HELD_BYTES_MAX) }),
     overview: () => overview(healthDatabase),
-    assertReader: onceItHolds(() => assertReader(database)),
+    assertReader: onceItHolds(() => assertReader(healthDatabase)),
     largeReads: new Slots(LARGE_READS),
     cacheScope: `${host}${pathname}`,
   };

@@ -72,6 +72,22 @@ describe("a bucket without an identity", () => {
     await world.tick(Math.floor(systemClock() / 60_000) * 60_000);
     expect(await identity()).toEqual({ id: expect.any(String) });
     await requireOwnBucket({ ...own(), database });
+    // It is missed where it is gone: an empty bucket may be a wrong one.
+    const text = JSON.stringify(await identity());
+    await world.bucket.delete(IDENTITY_KEY);
+    await expect(requireOwnBucket({ ...own(), database: anew() })).rejects.toMatchObject(foreign);
+    await world.bucket.put(IDENTITY_KEY, text);
+  });
+
+  it("is looked at once for all who ask meanwhile, and that is no refusal", async () => {
+    const text = JSON.stringify(await identity());
+    await world.bucket.delete(IDENTITY_KEY);
+    const database = anew();
+    const asked = Array.from({ length: 5 }, () =>
+      requireOwnBucket({ ...own(), database }, { mayAdopt: true }),
+    );
+    await Promise.all(asked);
+    expect(JSON.stringify(await identity())).toBe(text);
   });
 });
 

@@ -10,7 +10,7 @@ import { S3Client } from "@aws-sdk/client-s3";
 import { sql } from "drizzle-orm";
 import pg from "pg";
 import { afterAll, afterEach, beforeAll, describe, expect, inject, it, vi } from "vitest";
-import { requireOwnBucket } from "../../edge/http/bucket-identity.ts";
+import { IDENTITY_KEY, requireOwnBucket } from "../../edge/http/bucket-identity.ts";
 import {
   compare,
   keepNewest,
@@ -129,6 +129,9 @@ beforeAll(async () => {
 
 const kept = () => placeAt(join(folder, "place"));
 
+const identityIn = async (bucket: Pick<World["bucket"], "get">) =>
+  (await bucket.get(IDENTITY_KEY))?.text();
+
 describe("a backup", () => {
   it("holds rows and objects once, and a further one copies what is new", async () => {
     const first = await makeBackup(sourcesOf(names, world), kept(), silent);
@@ -159,6 +162,29 @@ describe("a backup", () => {
   });
 });
 
+describe("a bucket of another database", () => {
+  it("is not backed up, nor filled", async () => {
+    const there = await createWorld({ services: ["console"] });
+    await there.bucket.put(IDENTITY_KEY, JSON.stringify({ id: crypto.randomUUID() }));
+    const [markets] = sourcesOf(names, there);
+    if (!markets) throw new Error("no source");
+    const foreign = { code: "bad_configuration" };
+    const other = placeAt(join(folder, "other"));
+    await expect(makeBackup([markets], other, silent)).rejects.toMatchObject(foreign);
+    expect(await listBackups(other)).toEqual([]);
+    const [newest = ""] = await listBackups(kept());
+    const record = await readRecord(kept(), newest);
+    for (const isCopy of [false, true]) {
+      const restored = restoreObjects(markets, { place: kept(), record, isCopy }, silent);
+      await expect(restored).rejects.toMatchObject(foreign);
+    }
+    expect((await there.bucket.list({})).objects.map(({ key }) => key)).toEqual([IDENTITY_KEY]);
+    // An empty one is as foreign to a database that has an identity.
+    await there.bucket.delete(IDENTITY_KEY);
+    await expect(makeBackup([markets], other, silent)).rejects.toMatchObject(foreign);
+  });
+});
+
 /** Restores the newest backup's databases under new names, ready for services. */
 async function restoreDatabases(from = kept()) {
   const fresh = await emptyDatabases();
@@ -181,10 +207,15 @@ describe("a drill", () => {
     const { fresh, record, urls } = await restoreDatabases();
     const there = await createWorld({ databases: urls });
     for (const source of sourcesOf(fresh, there)) {
-      await restoreObjects(source, { place: kept(), record }, silent);
+      await restoreObjects(source, { place: kept(), record, isCopy: true }, silent);
       expect(await compare(source)).toMatchObject({ missing: [], superfluous: [] });
     }
     expect(await answersOf(there)).toEqual(before);
+    // A copy is not taken for what it is a copy of.
+    for (const name of ["bucket", "media"] as const) {
+      expect(await identityIn(there[name])).toMatch(/"id"/);
+      expect(await identityIn(there[name])).not.toBe(await identityIn(world[name]));
+    }
     // The two belong together: the minute's work is done, and writing goes on.
     await there.tick(systemClock());
     expect(there.logs.join("\n")).not.toMatch(/foreign_bucket|bad_configuration/);
@@ -206,7 +237,7 @@ describe("a drill", () => {
     }
     for (const source of sourcesOf(names, world)) {
       expect((await compare(source))?.missing.length).toBeGreaterThan(0);
-      await restoreObjects(source, { place: kept(), record }, silent);
+      await restoreObjects(source, { place: kept(), record, isCopy: false }, silent);
       expect((await compare(source))?.missing).toEqual([]);
     }
     expect(await answersOf(world)).toEqual(before);
@@ -233,7 +264,7 @@ describe("a drill", () => {
     const there = await createWorld({ databases: urls });
     const restored = Promise.all(
       sourcesOf(fresh, there).map((source) =>
-        restoreObjects(source, { place: kept(), record }, silent),
+        restoreObjects(source, { place: kept(), record, isCopy: true }, silent),
       ),
     );
     await expect(restored).rejects.toThrow(`${spoiled} is not what was backed up`);
@@ -268,7 +299,7 @@ describe("a drill", () => {
     expect(copied).toBeGreaterThan(3);
     const { fresh } = await restoreDatabases(remote);
     const [markets] = sourcesOf(fresh, there);
-    await restoreObjects(markets as Source, { place: remote, record }, silent);
+    await restoreObjects(markets as Source, { place: remote, record, isCopy: true }, silent);
     expect(await compare(markets as Source)).toMatchObject({ missing: [], superfluous: [] });
   });
 });

@@ -35,7 +35,7 @@ describe("every Worker in wrangler.toml", () => {
         env,
       });
       // By now they are there unless they are refused: silence would mean the opposite of before.
-      expect(flags.filter((flag) => /^(no_)?nodejs_compat$/.test(flag))).toHaveLength(1);
+      expect(flags.filter((flag: string) => /^(no_)?nodejs_compat$/.test(flag))).toHaveLength(1);
       expect(observability).toEqual({
         enabled: true,
         head_sampling_rate: 1,
@@ -71,6 +71,12 @@ describe("npm run deploy", () => {
     expect([vision.status, vision.stderr]).toEqual([
       1,
       expect.stringContaining("VISION_MIGRATE_URL is not set"),
+    ]);
+    const url = "postgresql://owner:hunter2@127.0.0.1:1/vision";
+    const withoutRoles = deploy(["vision"], { VISION_MIGRATE_URL: url });
+    expect([withoutRoles.status, withoutRoles.stderr]).toEqual([
+      1,
+      expect.stringMatching(/^VISION_WRITER_ROLE: required/),
     ]);
     const unknown = deploy(["--dry-run", "nope"]);
     expect([unknown.status, unknown.stderr]).toEqual([

@@ -100,6 +100,16 @@ describe("the state folder", () => {
     expect(prepareState(parent).credentials.superuser).not.toBe("");
   });
 
+  it("takes up credentials that were laid into it, as before a restore, and nothing else", () => {
+    const first = prepareState(stateAt(join(emptyFolder(), "first"))).credentials;
+    const dir = emptyFolder();
+    writeFileSync(join(dir, "credentials.json"), JSON.stringify(first));
+    expect(prepareState(stateAt(dir)).credentials).toEqual(first);
+    const other = emptyFolder();
+    for (const name of ["credentials.json", "notes.txt"]) writeFileSync(join(other, name), "{}");
+    expect(() => prepareState(stateAt(other))).toThrow(/is not empty and no state folder/);
+  });
+
   it("is deleted whole by --reset, but for torch's wheels", () => {
     const state = stateAt(join(emptyFolder(), "named"));
     prepareState(state);

@@ -11,7 +11,12 @@ import { drizzle } from "drizzle-orm/node-postgres";
 import pg from "pg";
 import { z } from "zod";
 import { iso, systemClock } from "../../../shared/time.ts";
-import { adoptBucket, IDENTITY_KEY } from "../../http/bucket-identity.ts";
+import {
+  IDENTITY_KEY,
+  keepIdentity,
+  requireOwnBucket,
+  takeNewIdentity,
+} from "../../http/bucket-identity.ts";
 import type { Database } from "../../http/database.ts";
 import type { DatabaseName } from "../databases.ts";
 import type { Place } from "./places.ts";
@@ -37,6 +42,9 @@ const ObjectRecord = z.object({
 });
 type ObjectRecord = z.infer<typeof ObjectRecord>;
 
+/** An object that the database named and its bucket lacked. */
+const MissingObject = z.object({ key: z.string(), required: z.boolean() });
+
 const BackupRecord = z.object({
   made_at: z.string(),
   services: z.partialRecord(
@@ -46,8 +54,7 @@ const BackupRecord = z.object({
       /** The file that lists its objects, one JSON a line, compressed by gzip. */
       objects: z.string().nullable(),
       bytes: z.number(),
-      /** Keys that the database named and its bucket lacked. */
-      missing: z.array(z.object({ key: z.string(), required: z.boolean() })),
+      missing: z.array(MissingObject),
     }),
   ),
 });
@@ -76,7 +83,10 @@ export async function listBackups(place: Place): Promise<string[]> {
     .toReversed();
 }
 
-/** Backs the services up. */
+/**
+ * Backs the services up. Fails with `bad_configuration` where a bucket is not its database's: what
+ * it lacks would be taken for lost.
+ */
 export async function makeBackup(
   sources: readonly Source[],
   place: Place,
@@ -87,43 +97,64 @@ export async function makeBackup(
   const [newest] = await listBackups(place);
   const before = newest === undefined ? null : await readRecord(place, newest);
   const made: MadeBackup = { name, record: { made_at: madeAt, services: {} }, copied: 0, kept: 0 };
+  const held = new Set(await place.list(OBJECTS));
+  const files = new Set<string>();
   for (const source of sources) {
     const folder = `${BACKUPS}${name}/${source.name}/`;
-    const client = new pg.Client(source.connection);
-    await client.connect();
-    try {
-      await beginSnapshot(client);
-      const database = await dumpDatabase(client, place, folder);
-      const rows = database.tables.reduce((sum, table) => sum + table.rows, 0);
-      say(`${source.name}: ${rows} rows of ${database.tables.length} tables`);
-      const service = { database, objects: null, bytes: 0, missing: [] };
-      made.record.services[source.name] = service;
-      if (!source.bucket) continue;
-      const known = await objectsOf(place, before, source.name);
-      const named = await namedBy(client, source.bucket.named);
-      const held = await holdings(source.bucket.objects, named);
-      const missing = [...named].filter(([key]) => !held.has(key));
-      const objects: ObjectRecord[] = [];
-      await each([...held.values()], COPIES_AT_ONCE, async (one) => {
-        const old = known.get(one.key);
-        const isKept = old?.etag === one.etag && old.bytes === one.size;
-        objects.push(isKept ? old : await copyObject(source, one, place));
-        made[isKept ? "kept" : "copied"]++;
-      });
-      const list = `${folder}objects.jsonl.gz`;
-      await writeLines(place, list, objects);
-      Object.assign(service, {
-        objects: list,
-        bytes: objects.reduce((sum, { bytes }) => sum + bytes, 0),
-        missing: missing.map(([key, required]) => ({ key, required })),
-      });
-      say(`${source.name}: ${objects.length} objects, ${megabytes(service.bytes)}`);
-    } finally {
-      await client.end();
-    }
+    const { database, named } = await dumpSource(source, place, folder);
+    const rows = database.tables.reduce((sum, table) => sum + table.rows, 0);
+    say(`${source.name}: ${rows} rows of ${database.tables.length} tables`);
+    made.record.services[source.name] = { database, objects: null, bytes: 0, missing: [] };
+    if (!source.bucket) continue;
+    const known = await objectsOf(place, before, source.name);
+    const there = await holdings(source.bucket.objects, named);
+    const objects: ObjectRecord[] = [];
+    await each([...there.values()], COPIES_AT_ONCE, async (one) => {
+      const old = known.get(one.key);
+      const isKept = old?.etag === one.etag && old.bytes === one.size && held.has(old.file);
+      const record = isKept ? old : await copyObject(source, one, place);
+      // It was deleted since it was listed.
+      if (!record) return void there.delete(one.key);
+      objects.push(record);
+      files.add(record.file);
+      made[isKept ? "kept" : "copied"]++;
+    });
+    const list = `${folder}objects.jsonl.gz`;
+    await writeLines(place, list, objects);
+    const bytes = objects.reduce((sum, one) => sum + one.bytes, 0);
+    const missing = [...named].filter(([key]) => !there.has(key));
+    made.record.services[source.name] = {
+      database,
+      objects: list,
+      bytes,
+      missing: missing.map(([key, required]) => ({ key, required })),
+    };
+    say(`${source.name}: ${objects.length} objects, ${megabytes(bytes)}`);
   }
+  // Another backup may have tidied up meanwhile.
+  const left = new Set(await place.list(OBJECTS));
+  const gone = [...files].filter((file) => !left.has(file)).length;
+  if (gone > 0) throw new Error(`${gone} copied objects were deleted meanwhile: back up once more`);
   await place.write(`${BACKUPS}${name}/${RECORD}`, JSON.stringify(made.record));
   return made;
+}
+
+/** Copies the rows of one state of a database, and lists what it names in the same. */
+async function dumpSource(source: Source, place: Place, folder: string) {
+  const client = new pg.Client(source.connection);
+  await client.connect();
+  try {
+    if (source.bucket) {
+      const { objects, named } = source.bucket;
+      await requireOwnBucket({ database: databaseOf(client), bucket: objects.asBinding(), named });
+    }
+    await beginSnapshot(client);
+    const database = await dumpDatabase(client, place, folder);
+    const named = source.bucket ? await namedBy(client, source.bucket.named) : new Map();
+    return { database, named: named as Map<string, boolean> };
+  } finally {
+    await client.end();
+  }
 }
 
 const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
@@ -159,9 +190,9 @@ async function copyObject(
   { name, bucket }: Source,
   { key, size, etag }: ListedObject,
   place: Place,
-): Promise<ObjectRecord> {
+): Promise<ObjectRecord | null> {
   const found = await bucket?.objects.read(key);
-  if (!found) throw new Error(`${key} was deleted while it was to be copied`);
+  if (!found) return null;
   // A name of its own for each version of a key, short and of safe characters whatever the key is.
   const id = createHash("sha256").update(`${name}\n${key}\n${etag}`).digest("hex");
   const file = `${OBJECTS}${id.slice(0, 2)}/${id}`;
@@ -173,19 +204,27 @@ async function copyObject(
   return { key, bytes: size, etag, ...type, sha256: seen.sha256(), file };
 }
 
-/** Restores the objects of a service, and makes the bucket its database's own. */
+/**
+ * Restores the objects that a service's database names, and has the two belong together. A
+ * database that was restored too is a copy, and gets an identity of its own where the bucket has
+ * none. Fails with `bad_configuration` where the bucket is another database's.
+ */
 export async function restoreObjects(
   source: Source,
-  { place, record }: { place: Place; record: BackupRecord },
+  { place, record, isCopy }: { place: Place; record: BackupRecord; isCopy: boolean },
   say: Say,
 ): Promise<void> {
   const { bucket } = source;
   if (!bucket) return;
-  const objects = await objectsOf(place, record, source.name);
-  const held = await holdings(
-    bucket.objects,
-    new Map([...objects.keys()].map((key) => [key, true])),
-  );
+  const binding = bucket.objects.asBinding();
+  const named = await withDatabase(source, async (database, client) => {
+    const take = isCopy ? takeNewIdentity : keepIdentity;
+    await take({ database, bucket: binding });
+    return namedBy(client, bucket.named);
+  });
+  const all = await objectsOf(place, record, source.name);
+  const objects = new Map([...all].filter(([key]) => named.has(key)));
+  const held = await holdings(bucket.objects, named);
   const left = [...objects.values()].filter(({ key, bytes }) => held.get(key)?.size !== bytes);
   await each(left, COPIES_AT_ONCE, async ({ key, file, sha256, type }) => {
     const seen = hashed();
@@ -196,9 +235,6 @@ export async function restoreObjects(
     await bucket.objects.delete([key]);
     throw new Error(`${file} is not what was backed up: the hash of ${key} differs`);
   });
-  await withDatabase(source, (database) =>
-    adoptBucket({ database, bucket: bucket.objects.asBinding() }),
-  );
   say(`${source.name}: ${left.length} of ${objects.size} objects were written`);
 }
 
@@ -238,35 +274,45 @@ export async function compare({ connection, bucket }: Source): Promise<Differenc
 /** Works with a service's database as the services do. */
 export async function withDatabase<Result>(
   { connection }: Source,
-  work: (database: Database) => Promise<Result>,
+  work: (database: Database, client: pg.Client) => Promise<Result>,
 ): Promise<Result> {
   const client = new pg.Client(connection);
   await client.connect();
   try {
-    // Drizzle's driver for pg answers as Neon's does, but for batches, which nothing here uses.
-    return await work(drizzle({ client }) as unknown as Database);
+    return await work(databaseOf(client), client);
   } finally {
     await client.end();
   }
 }
 
-/** Deletes all but the newest backups, and the objects that none of these holds. */
+const databaseOf = (client: pg.Client) =>
+  // Drizzle's driver for pg answers as Neon's does, but for batches, which nothing here uses.
+  drizzle({ client }) as unknown as Database;
+
+/**
+ * Deletes all but the newest backups, the objects that none of these holds, and what older ones
+ * left that were never ended. Returns how many whole backups it deleted.
+ */
 export async function keepNewest(place: Place, count: number): Promise<number> {
   const names = await listBackups(place);
-  const files = await place.list(BACKUPS);
-  const gone = names.slice(count);
+  const kept = names.slice(0, count);
+  const [newest = ""] = kept;
   const used = new Set<string>();
-  for (const name of names.slice(0, count)) {
+  for (const name of kept) {
     const record = await readRecord(place, name);
     for (const service of Object.keys(record.services) as DatabaseName[]) {
       for (const { file } of (await objectsOf(place, record, service)).values()) used.add(file);
     }
   }
-  const unused = (await place.list(OBJECTS)).filter((file) => !used.has(file));
+  const gone = names.slice(count);
   // Records first: what is deleted in part is no backup any more.
   for (const name of gone) await place.delete([`${BACKUPS}${name}/${RECORD}`]);
-  await place.delete(files.filter((file) => gone.includes(file.split("/")[1] ?? "")));
-  await place.delete(unused);
+  const files = await place.list(BACKUPS);
+  const nameOf = (file: string) => file.split("/")[1] ?? "";
+  // One that is newer than all is being made.
+  const isGone = (name: string) => !kept.includes(name) && name < newest;
+  await place.delete(files.filter((file) => isGone(nameOf(file))));
+  await place.delete((await place.list(OBJECTS)).filter((file) => !used.has(file)));
   return gone.length;
 }
 

@@ -78,7 +78,9 @@ export class S3Bucket {
     for (let from = 0; from < keys.length; from += 1_000) {
       const Objects = keys.slice(from, from + 1_000).map((key) => ({ Key: this.#prefix + key }));
       const Delete = { Objects, Quiet: true };
-      await this.#client.send(new DeleteObjectsCommand({ Bucket: this.#bucket, Delete }));
+      const command = new DeleteObjectsCommand({ Bucket: this.#bucket, Delete });
+      const { Errors: [refused] = [] } = await this.#client.send(command);
+      if (refused) throw new Error(`${refused.Key} was not deleted: ${refused.Message}`);
     }
   }
 

@@ -1,6 +1,6 @@
 // What is backed up, and what a backup is restored into: each service's database and bucket.
 
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { S3Client } from "@aws-sdk/client-s3";
 import type { SQL } from "drizzle-orm";
@@ -91,7 +91,10 @@ export function localSources({ postgresPort, s3Url }: LocalParts, credentials: C
   });
 }
 
-/** Works with a state folder's stack: the one that runs, or else one that runs for it alone. */
+/**
+ * Works with a state folder's stack: the one that runs, or else one that runs for it alone, which
+ * brings the databases to this release's schema.
+ */
 export async function withLocal<Result>(
   state: State,
   work: (sources: Source[]) => Promise<Result>,
@@ -99,8 +102,12 @@ export async function withLocal<Result>(
   if (!existsSync(state.postgres)) throw new Error(`${state.dir} holds no stack's data`);
   const { credentials } = prepareState(state);
   if (lockHolder(state) && existsSync(state.running)) {
-    const parts = JSON.parse(readFileSync(state.running, "utf8")) as LocalParts;
-    return work(localSources(parts, credentials));
+    const parts = JSON.parse(readFileSync(state.running, "utf8")) as Partial<LocalParts>;
+    const { postgresPort, s3Url } = parts;
+    if (postgresPort === undefined || s3Url === undefined) {
+      throw new Error("an older release runs on this folder: stop it first");
+    }
+    return work(localSources({ postgresPort, s3Url }, credentials));
   }
   const stack = await startQuietly(state);
   try {
@@ -127,6 +134,11 @@ export async function fillLocal(
   }
   const unlock = lockState(state);
   const { credentials } = prepareState(state);
+  // What was filled in part must not be taken for a store.
+  const undo = () => {
+    for (const path of [state.postgres, state.workers])
+      rmSync(path, { recursive: true, force: true });
+  };
   const logFile = join(state.logs, "postgres.log");
   try {
     const postgres = await startPostgres({
@@ -141,15 +153,21 @@ export async function fillLocal(
     } finally {
       await postgres.stop();
     }
+  } catch (thrown) {
+    undo();
+    throw thrown;
   } finally {
     unlock();
   }
   const stack = await startQuietly(state);
   try {
     await fillBuckets(localSources(stack, credentials));
-  } finally {
+  } catch (thrown) {
     await stack.stop();
+    undo();
+    throw thrown;
   }
+  await stack.stop();
 }
 
 /** A stack that does nothing by itself: no cron, no node, ports that nobody knows. */

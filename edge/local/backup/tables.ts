@@ -126,10 +126,9 @@ export async function restoreDatabase(
       await client.query("SELECT setval(quote_ident($1)::regclass, $2::bigint)", [name, value]);
     }
     for (const name of names) await client.query(`ALTER TABLE ${name} ENABLE TRIGGER USER`);
-    await client.query("COMMIT");
-    if (database === "markets") {
-      await client.query(readFileSync(join(ROOT, "db/markets/restored.sql"), "utf8"));
-    }
+    // The file ends the transaction of markets, so that there are no rows without it.
+    const restored = readFileSync(join(ROOT, "db/markets/restored.sql"), "utf8");
+    await client.query(database === "markets" ? restored : "COMMIT");
     await client.query("ANALYZE");
   } finally {
     await client.end();

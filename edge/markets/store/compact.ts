@@ -49,6 +49,8 @@ const COLLECT = { intervalMs: 24 * 3_600_000, retryMs: 3_600_000 };
 const ARCHIVE = { intervalMs: 3_600_000, retryMs: 60_000 };
 /** Archiving takes no longer in a minute of the cron; the next one goes on. */
 const ARCHIVE_TURN_MS = 5_000;
+/** No read takes this long. */
+const READ_MS_MAX = 3_600_000;
 /** No commit or compaction takes this long: what it put is named by then, or never. */
 const UNNAMED_MS = 24 * 3_600_000;
 /** Objects named by nothing that killed commits may leave: so many, or this share of all. */
@@ -313,7 +315,9 @@ export async function keepHouse(parts: HouseParts): Promise<void> {
   });
   await archived.catch(() => {});
   await inTurn(parts.database, "collect", COLLECT, async () => {
-    const bounds = { now: parts.clock(), graceMs: parts.graceMs, unnamedMs: UNNAMED_MS };
+    // A read may still be at what was replaced just now.
+    const graceMs = Math.max(parts.graceMs, READ_MS_MAX);
+    const bounds = { now: parts.clock(), graceMs, unnamedMs: UNNAMED_MS };
     parts.log.info("collected", await collect(parts, bounds));
   });
   await archived;

@@ -9,7 +9,8 @@ type Discarding = Pick<Parts, "database" | "bucket" | "limits">;
 
 /**
  * Every object that a row names, whichever room wrote it: `key`, and `required`, which the file of
- * a linked video is not: it is its owner's. What is made again where it is missing, such as images
+ * a linked video is not: it is its owner's. Nor is the checkpoint of a run that is under way: the
+ * next one replaces it. What is made again where it is missing, such as images
  * of frames, and what lives for a day is not among them.
  */
 export const NAMED_OBJECTS = sql`
@@ -18,7 +19,8 @@ export const NAMED_OBJECTS = sql`
   UNION ALL SELECT thumbnail_key, true FROM video WHERE thumbnail_key IS NOT NULL
   UNION ALL SELECT storage_key, true FROM dataset_export WHERE state = 'completed'
   UNION ALL SELECT dataset->'manifest'->>'key', true FROM training_run WHERE dataset IS NOT NULL
-  UNION ALL SELECT checkpoint->>'key', true FROM training_run WHERE checkpoint IS NOT NULL
+  UNION ALL SELECT checkpoint->>'key', state NOT IN ('queued', 'running') FROM training_run
+    WHERE checkpoint IS NOT NULL
   UNION ALL SELECT one->>'key', true FROM training_run, jsonb_array_elements(artifacts) one
   UNION ALL SELECT storage_key, true FROM weights_file
   UNION ALL SELECT storage_key, true FROM model
