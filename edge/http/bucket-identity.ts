@@ -70,18 +70,6 @@ export async function adoptBucket({ database, bucket }: Omit<Pair, "named">): Pr
   await bucket.put(IDENTITY_KEY, JSON.stringify({ id }), { httpMetadata });
 }
 
-/**
- * Gives a database that was copied an identity of its own, and its bucket too: neither is then
- * taken for the one that it is a copy of. Fails with `bad_configuration` where the bucket is
- * another's.
- */
-export async function takeNewIdentity(pair: Omit<Pair, "named">): Promise<void> {
-  if ((await identityIn(pair.bucket)) === null) {
-    await pair.database.execute(sql`DELETE FROM bucket_identity`);
-  }
-  await keepIdentity(pair);
-}
-
 /** Gives a bucket without an identity the database's. Fails where it is another's. */
 export async function keepIdentity({ database, bucket }: Omit<Pair, "named">): Promise<void> {
   const [own, found] = await Promise.all([identityOf(database), identityIn(bucket)]);

@@ -95,37 +95,38 @@ async function restore(place: Place, at: string | undefined, only: string | unde
     throw new Error(name === undefined ? "there is no backup" : `there is no backup ${name}`);
   }
   const record = await readRecord(place, name);
-  const isCopy = only !== "objects";
   const fillBuckets = async (sources: readonly Source[]) => {
-    for (const source of sources) await restoreObjects(source, { place, record, isCopy }, say);
+    for (const source of sources) await restoreObjects(source, { place, record }, say);
   };
   if (only === "objects") await withSources(fillBuckets);
-  else await restoreAll(place, record, only === "databases" ? async () => {} : fillBuckets);
+  else await restoreAll(place, record, only === "databases" ? null : fillBuckets);
   say(`Restored ${name}, made at ${record.made_at}.`);
 }
 
 async function restoreAll(
   place: Place,
   record: BackupRecord,
-  fillBuckets: (sources: Source[]) => Promise<void>,
+  fillBuckets: ((sources: Source[]) => Promise<void>) | null,
 ) {
   const fill = async (database: DatabaseName, connection: Source["connection"]) => {
     const dump = record.services[database]?.database;
     if (!dump) return;
-    await restoreDatabase(connection, database, { dump, place });
+    // Without its buckets it is to have those that are there, and so keeps its identity.
+    await restoreDatabase(connection, database, { dump, place, isCopy: fillBuckets !== null });
     say(`${database}: ${dump.tables.reduce((sum, { rows }) => sum + rows, 0)} rows`);
   };
   const deployed = deployedSources(process.env);
   if (deployed.length > 0) {
     for (const { name, connection } of deployed) await fill(name, connection);
-    return fillBuckets(deployed);
+    await fillBuckets?.(deployed);
+    return;
   }
   const fillDatabases = async (connectionOf: (name: DatabaseName) => Source["connection"]) => {
     for (const name of ["markets", "vision", "graph"] as const) {
       await fill(name, connectionOf(name));
     }
   };
-  await fillLocal(stateAt(), fillDatabases, fillBuckets);
+  await fillLocal(stateAt(), fillDatabases, fillBuckets ?? (async () => {}));
 }
 
 async function verify(json: boolean) {

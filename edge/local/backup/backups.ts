@@ -11,12 +11,7 @@ import { drizzle } from "drizzle-orm/node-postgres";
 import pg from "pg";
 import { z } from "zod";
 import { iso, systemClock } from "../../../shared/time.ts";
-import {
-  IDENTITY_KEY,
-  keepIdentity,
-  requireOwnBucket,
-  takeNewIdentity,
-} from "../../http/bucket-identity.ts";
+import { IDENTITY_KEY, keepIdentity, requireOwnBucket } from "../../http/bucket-identity.ts";
 import type { Database } from "../../http/database.ts";
 import type { DatabaseName } from "../databases.ts";
 import type { Place } from "./places.ts";
@@ -205,21 +200,19 @@ async function copyObject(
 }
 
 /**
- * Restores the objects that a service's database names, and has the two belong together. A
- * database that was restored too is a copy, and gets an identity of its own where the bucket has
- * none. Fails with `bad_configuration` where the bucket is another database's.
+ * Restores the objects that a service's database names, and has the two belong together. Fails with
+ * `bad_configuration` where the bucket is another database's.
  */
 export async function restoreObjects(
   source: Source,
-  { place, record, isCopy }: { place: Place; record: BackupRecord; isCopy: boolean },
+  { place, record }: { place: Place; record: BackupRecord },
   say: Say,
 ): Promise<void> {
   const { bucket } = source;
   if (!bucket) return;
   const binding = bucket.objects.asBinding();
   const named = await withDatabase(source, async (database, client) => {
-    const take = isCopy ? takeNewIdentity : keepIdentity;
-    await take({ database, bucket: binding });
+    await keepIdentity({ database, bucket: binding });
     return namedBy(client, bucket.named);
   });
   const all = await objectsOf(place, record, source.name);

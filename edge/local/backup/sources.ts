@@ -178,6 +178,7 @@ const startQuietly = (state: State): Promise<Stack> =>
     ports: { markets: 0, console: 0, vision: 0 },
     sandbox: false,
     gpuNode: false,
+    mayBeDegraded: true,
     environment: {},
     onStep: () => {},
     onDisk: () => {},

@@ -102,13 +102,14 @@ async function migratedAt(client: pg.Client): Promise<number> {
 
 /**
  * Brings a database that nothing was ever migrated into to the dump's schema, fills it, and
- * migrates it on to this release's. Fails, and leaves the rows out, where a file is not what was
+ * migrates it on to this release's. A copy gives up the identity that it shares with the bucket of
+ * what it is a copy of. Fails, and leaves the rows out, where a file is not what was
  * written.
  */
 export async function restoreDatabase(
   connection: pg.ClientConfig,
   database: DatabaseName,
-  { dump, place }: { dump: DatabaseDump; place: Place },
+  { dump, place, isCopy }: { dump: DatabaseDump; place: Place; isCopy: boolean },
 ): Promise<void> {
   const client = new pg.Client(connection);
   await client.connect();
@@ -134,6 +135,10 @@ export async function restoreDatabase(
     await client.end();
   }
   await migrateDatabase(database, connection);
+  if (!isCopy || database === "graph") return;
+  const owner = new pg.Client(connection);
+  await owner.connect();
+  await owner.query("DELETE FROM bucket_identity").finally(() => owner.end());
 }
 
 async function assertEmpty(client: pg.Client): Promise<void> {
