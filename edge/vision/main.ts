@@ -318,7 +318,7 @@ export default {
     try {
       await requireOwnBucket(pairOf(parts), { mayAdopt: true });
     } catch (error) {
-      parts.log.error("foreign_bucket", { error });
+      parts.log.error("duty", { duty: "bucket", error });
       return;
     }
     // One that fails is the next minute's, and keeps none of the others.

@@ -41,7 +41,8 @@ const house = (database: Database, graceMs = 0) => ({
 });
 
 beforeAll(async () => {
-  world = await createWorld();
+  // Where neither a database nor a bucket has an identity yet.
+  world = await createWorld({ databases: await createDatabases() });
 });
 
 describe("a bucket without an identity", () => {
@@ -131,7 +132,7 @@ describe("a database that is not the bucket's", () => {
 
 describe("vision", () => {
   it("changes nothing beside a bucket of another database, and its health says why", async () => {
-    const vision = await createWorld({ services: ["vision"] });
+    const vision = await createWorld({ services: ["vision"], databases: await createDatabases() });
     await vision.media.put(IDENTITY_KEY, JSON.stringify({ id: crypto.randomUUID() }));
     await vision.media.put("ws/a/videos/b/source.mp4", "another's");
     const health = async () => (await fetch(`${vision.urls.vision}/healthz`)).json();
@@ -144,7 +145,7 @@ describe("vision", () => {
     });
     expect(refused).toMatchObject({ status: 500, body: { code: "bad_configuration" } });
     await vision.tick(systemClock());
-    expect(vision.logs.join("\n")).toMatch(/"event":"foreign_bucket".*bad_configuration/s);
+    expect(vision.logs.join("\n")).toMatch(/"duty":"bucket".*bad_configuration/s);
     await vision.media.delete([IDENTITY_KEY, "ws/a/videos/b/source.mp4"]);
     await register(vision.urls.vision);
     await vision.tick(systemClock());

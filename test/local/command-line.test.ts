@@ -13,7 +13,7 @@ afterAll(() => rmSync(empty, { recursive: true, force: true }));
 
 const COMMANDS = [
   ...["start", "job", "deploy", "demo", "gpu-node", "device", "models", "engine"],
-  ...["test", "bench", "peers"],
+  ...["backup", "test", "bench", "peers"],
 ];
 const run = (args: string[], environment: Record<string, string> = {}) =>
   spawnSync(process.execPath, args, {
@@ -24,9 +24,15 @@ const run = (args: string[], environment: Record<string, string> = {}) =>
 describe("--help", () => {
   const bootstrap = join(empty, "edge/local/bootstrap.mjs");
   const FILES = [
-    ...["bootstrap.mjs", "engine.mjs", "packages.mjs", "start.txt", "job.txt", "deploy.txt"].map(
-      (name) => `edge/local/${name}`,
-    ),
+    ...[
+      "bootstrap.mjs",
+      "engine.mjs",
+      "packages.mjs",
+      "start.txt",
+      "job.txt",
+      "deploy.txt",
+      "backup.txt",
+    ].map((name) => `edge/local/${name}`),
     ...[
       "edge/local/demo.txt",
       "edge/local/torch.txt",
@@ -60,6 +66,7 @@ describe("--help", () => {
 describe("what is not understood", () => {
   it.each([
     ["edge/local/start.ts", "--markets-prt", "--markets-port"],
+    ["edge/local/backup.ts", "verfy", "verify"],
     ["edge/local/deploy.ts", "--dryrun", "--dry-run"],
     ["edge/local/deploy.ts", "marktes", "markets"],
     ["edge/local/job.ts", "--jsn", "--json"],

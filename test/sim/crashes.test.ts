@@ -160,7 +160,7 @@ it("survives kills at every step of eight writers, a compactor and an archiver",
   expect(swept.orphans).toBe(unnamed);
   Object.assign(counts, swept);
   await checkStates();
-  const { objects } = await world.bucket.list({});
+  const { objects } = await world.bucket.list({ prefix: "v1/" });
   const { rows: named } = await world.database.execute<{ object_key: string }>(
     sql`SELECT object_key FROM segment UNION ALL SELECT object_key FROM vintage_archive
       UNION ALL SELECT object_key FROM feed_archive`,

@@ -6,6 +6,7 @@ import { type AddressInfo, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, inject } from "vitest";
+import { adoptBucket } from "../../edge/http/bucket-identity.ts";
 import { type Database, openDatabase } from "../../edge/http/database.ts";
 import { type DatabaseUrls, databaseUrls } from "../../edge/local/databases.ts";
 import { type Operator, operatorAt } from "../../edge/local/operator.ts";
@@ -72,7 +73,10 @@ export interface WorldOptions {
   writerPort?: number;
   /** The Neon endpoint of the vision service, likewise. */
   visionPort?: number;
-  /** Databases that are there already, in place of new ones. */
+  /**
+   * Databases that are there already, in place of new ones. They and the buckets know of each other
+   * what they knew before, where new ones have one identity from the first.
+   */
   databases?: DatabaseUrls;
   /** Points the services at another catalog graph; null at none. */
   graphUrl?: string | null;
@@ -183,6 +187,11 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
   const runs = (service: ServiceName) => (options.services ?? SERVICES).includes(service);
   const bucket = (runs("console") ? await workers.bucket() : undefined) as Bucket;
   const media = (runs("vision") ? await workers.media() : undefined) as MediaBucket;
+  const visionDatabase = openDatabase(new Secret(urls.visionWriter));
+  if (!options.databases) {
+    if (bucket) await adoptBucket({ database, bucket });
+    if (media) await adoptBucket({ database: visionDatabase, bucket: media });
+  }
   const pause = (milliseconds: number) =>
     new Promise<void>((done) => setTimeout(done, milliseconds));
   return {
@@ -199,7 +208,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     s3Url: workers.s3Url,
     store: openStore({ database, bucket }),
     writer: { database, bucket, pause },
-    visionDatabase: openDatabase(new Secret(urls.visionWriter)),
+    visionDatabase,
     media,
     logs,
   };

@@ -119,7 +119,7 @@ describe.each(DETECTORS)("a detector of blood cells $name", { timeout: 600_000 }
       file: trained.weights,
     });
     single = await exported({});
-  }, 600_000);
+  }, 1_800_000);
   afterAll(async () => {
     await service.close();
     rmSync(dir, { recursive: true, force: true });
