@@ -3,7 +3,8 @@
 // last.
 
 import { createHash } from "node:crypto";
-import { PassThrough, type Readable } from "node:stream";
+import { PassThrough } from "node:stream";
+import { text } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 import { createGunzip, createGzip } from "node:zlib";
 import { sql } from "drizzle-orm";
@@ -156,8 +157,8 @@ const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
 
 /** Reads what a backup holds. */
 export async function readRecord(place: Place, name: string): Promise<BackupRecord> {
-  const text = await textOf(await place.read(`${BACKUPS}${name}/${RECORD}`));
-  return BackupRecord.parse(JSON.parse(text));
+  const record = await text(await place.read(`${BACKUPS}${name}/${RECORD}`));
+  return BackupRecord.parse(JSON.parse(record));
 }
 
 /** The objects that a database names, each with whether it is required. */
@@ -173,12 +174,10 @@ async function holdings(
   keys: ReadonlyMap<string, boolean>,
 ): Promise<Map<string, ListedObject>> {
   const found = new Map<string, ListedObject>();
-  for (let cursor: string | undefined; ; ) {
-    const page = await bucket.list(cursor ? { cursor } : {});
-    for (const one of page.objects) if (keys.has(one.key)) found.set(one.key, one);
-    if (!page.truncated) return found;
-    cursor = page.cursor;
+  for await (const page of bucket.pages()) {
+    for (const one of page) if (keys.has(one.key)) found.set(one.key, one);
   }
+  return found;
 }
 
 async function copyObject(
@@ -250,15 +249,13 @@ export async function compare({ connection, bucket }: Source): Promise<Differenc
     const named = await namedBy(client, bucket.named);
     const superfluous: string[] = [];
     const missing = new Set([...named].filter(([, required]) => required).map(([key]) => key));
-    for (let cursor: string | undefined; ; ) {
-      const page = await bucket.objects.list(cursor ? { cursor } : {});
-      for (const { key } of page.objects) {
+    for await (const page of bucket.objects.pages()) {
+      for (const { key } of page) {
         missing.delete(key);
         if (!named.has(key) && key !== IDENTITY_KEY) superfluous.push(key);
       }
-      if (!page.truncated) return { missing: [...missing], superfluous, named: named.size };
-      cursor = page.cursor;
     }
+    return { missing: [...missing], superfluous, named: named.size };
   } finally {
     await client.end();
   }
@@ -316,8 +313,8 @@ async function objectsOf(
 ): Promise<Map<string, ObjectRecord>> {
   const file = record?.services[service]?.objects;
   if (!file) return new Map();
-  const text = await textOf((await place.read(file)).pipe(createGunzip()));
-  const lines = text.split("\n").filter(Boolean);
+  const list = await text((await place.read(file)).pipe(createGunzip()));
+  const lines = list.split("\n").filter(Boolean);
   return new Map(
     lines.map((line) => {
       const one = ObjectRecord.parse(JSON.parse(line));
@@ -328,14 +325,8 @@ async function objectsOf(
 
 async function writeLines(place: Place, file: string, lines: readonly object[]): Promise<void> {
   const compressed = createGzip();
-  const text = lines.map((line) => `${JSON.stringify(line)}\n`);
-  await Promise.all([pipeline(text, compressed), place.write(file, compressed)]);
-}
-
-async function textOf(body: Readable): Promise<string> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of body) chunks.push(chunk as Buffer);
-  return Buffer.concat(chunks).toString();
+  const written = lines.map((line) => `${JSON.stringify(line)}\n`);
+  await Promise.all([pipeline(written, compressed), place.write(file, compressed)]);
 }
 
 /** Works through items, so many at a time; the first failure ends it. */

@@ -36,12 +36,8 @@ export function placeAt(address: string): Place {
 const placeIn = (bucket: S3Bucket): Place => ({
   list: async (folder) => {
     const names: string[] = [];
-    for (let cursor: string | undefined; ; ) {
-      const page = await bucket.list({ prefix: folder, ...(cursor ? { cursor } : {}) });
-      names.push(...page.objects.map(({ key }) => key));
-      if (!page.truncated) return names;
-      cursor = page.cursor;
-    }
+    for await (const page of bucket.pages(folder)) names.push(...page.map(({ key }) => key));
+    return names;
   },
   read: async (name) => {
     const found = await bucket.read(name);

@@ -1,6 +1,7 @@
 // A bucket over S3 with the verbs of a Worker's binding, for commands that run on Node.
 
 import type { Readable } from "node:stream";
+import { text } from "node:stream/consumers";
 import {
   DeleteObjectsCommand,
   GetObjectCommand,
@@ -49,6 +50,16 @@ export class S3Bucket {
     return { objects, truncated: listed.IsTruncated, cursor: listed.NextContinuationToken };
   }
 
+  /** All objects whose keys begin with a prefix, page by page. */
+  async *pages(prefix = ""): AsyncGenerator<ListedObject[]> {
+    for (let cursor: string | undefined; ; ) {
+      const page = await this.list({ prefix, ...(cursor ? { cursor } : {}) });
+      yield page.objects;
+      if (!page.truncated) return;
+      cursor = page.cursor;
+    }
+  }
+
   /** The object's bytes as a stream, with its type; null where it is not there. */
   async read(key: string): Promise<{ body: Readable; type: string | undefined } | null> {
     try {
@@ -89,19 +100,13 @@ export class S3Bucket {
     const binding = {
       get: async (key: string) => {
         const found = await this.read(key);
-        return found && { text: async () => textOf(found.body) };
+        return found && { text: () => text(found.body) };
       },
-      put: (key: string, text: string) => this.write(key, text, "application/json"),
+      put: (key: string, value: string) => this.write(key, value, "application/json"),
       list: (options: { prefix?: string; cursor?: string }) => this.list(options),
       delete: (keys: string | string[]) => this.delete([keys].flat()),
     };
     // Who takes this reads nothing but the text of objects, and puts nothing but texts.
     return binding as unknown as Pick<R2Bucket, "get" | "put" | "list" | "delete">;
   }
-}
-
-async function textOf(body: Readable): Promise<string> {
-  const chunks: Buffer[] = [];
-  for await (const chunk of body) chunks.push(chunk as Buffer);
-  return Buffer.concat(chunks).toString();
 }
