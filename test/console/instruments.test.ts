@@ -95,7 +95,7 @@ describe("the check of flags", () => {
     const api = operatorAt(world.urls.console, world.operatorToken);
     expect(await api.vintageFlags("grid_region")).toEqual([]);
     // As a release without the rule flagged them.
-    const { rows } = await world.database.execute(sql`
+    const { rows } = await world.owner.execute(sql`
       UPDATE vintage SET reconstructed = false WHERE reconstructed RETURNING series_id`);
     expect(rows.length).toBeGreaterThan(100);
     const found = LateRows.array().parse(await api.vintageFlags("grid_region"));

@@ -7,6 +7,7 @@ import {
   S3Client,
 } from "@aws-sdk/client-s3";
 import { beforeAll, describe, expect, it } from "vitest";
+import { IDENTITY_KEY } from "../../edge/http/bucket-identity.ts";
 import { createWorld, type World } from "../support/world.ts";
 
 const Bucket = "vantage-markets";
@@ -35,7 +36,7 @@ describe("the S3 endpoint", () => {
     const read = await s3.send(new GetObjectCommand({ Bucket, Key: "by-binding" }));
     expect(await read.Body?.transformToString()).toBe("inside");
     const { Contents } = await s3.send(new ListObjectsV2Command({ Bucket }));
-    expect(Contents?.map((object) => object.Key)).toEqual(["by-binding", "by-s3"]);
+    expect(Contents?.map((object) => object.Key)).toEqual(["by-binding", "by-s3", IDENTITY_KEY]);
   });
 
   it("refuses a wrong secret", async () => {

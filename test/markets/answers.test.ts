@@ -107,7 +107,7 @@ describe("the edge cache", () => {
   const keep = (url: string) => fetch(url, { method: "HEAD", headers: { "X-API-Key": KEY } });
   /** Changes what the store says, as no commit could, and when it says it was learned. */
   const rewrite = (symbol: string, values: string, secondsEarlier = 0) =>
-    world.database.execute(sql`
+    world.owner.execute(sql`
       UPDATE vintage SET inline = jsonb_set(inline, '{v}', ${values}::jsonb),
         as_of = as_of - ${secondsEarlier}::int * interval '1 second'
        WHERE series_id = (SELECT id FROM series WHERE symbol = ${symbol})`);

@@ -47,7 +47,7 @@ beforeAll(async () => {
     });
   }
   // One knowledge time a vintage: the first of each series at 05:20, the second an hour later.
-  await world.database.execute(sql`
+  await world.owner.execute(sql`
     UPDATE vintage SET as_of = ${iso(FROM + 5 * HOUR)}::timestamptz
       + '20 minutes'::interval + (seq - 1) * '1 hour'::interval`);
   await world.database.execute(sql`

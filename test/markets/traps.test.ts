@@ -326,7 +326,7 @@ describe("trap 5: the knowledge clock", () => {
       }),
     );
     const ahead = systemClock() + HOUR;
-    const raced = await setKnowledgeTimes(world.database, "ahead", { 6: ahead });
+    const raced = await setKnowledgeTimes(world.owner, "ahead", { 6: ahead });
     expect(raced).toEqual([...new Set(raced)].sort((a, b) => a - b));
     const next = await learn("ahead", [9]);
     const after = await learn("ahead", [10]);
@@ -392,7 +392,7 @@ describe("trap 7: an as_of that is a date", () => {
     const times = [midnight - 1, midnight, midnight + 1, midnight + DAY, midnight + DAY + HOUR];
     for (const index of times.keys()) await learn("dated", [index, 10 + index, 20, 30]);
     const moved = Object.fromEntries(times.map((time, index) => [index + 1, time]));
-    expect(await setKnowledgeTimes(world.database, "dated", moved)).toEqual(times);
+    expect(await setKnowledgeTimes(world.owner, "dated", moved)).toEqual(times);
     const states = (index: number) => [index, 10 + index, 20, 30];
     await holdsCompacted("dated", async () => {
       expect(await hours("dated", "2026-02-28")).toEqual([]);

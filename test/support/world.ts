@@ -10,6 +10,7 @@ import { adoptBucket } from "../../edge/http/bucket-identity.ts";
 import { type Database, openDatabase } from "../../edge/http/database.ts";
 import { type DatabaseUrls, databaseUrls } from "../../edge/local/databases.ts";
 import { type Operator, operatorAt } from "../../edge/local/operator.ts";
+import { superuser } from "../../edge/local/postgres.ts";
 import {
   type Bucket,
   type BuiltService,
@@ -47,6 +48,8 @@ export interface World {
   /** Name of the markets database, for a connection of the test's own. */
   databaseName: string;
   database: Database;
+  /** The markets database by its owner, for changes that no service has the right to make. */
+  owner: Database;
   /** The catalog graph's own database, whatever the services were pointed at. */
   graph: Database;
   bucket: Bucket;
@@ -108,6 +111,14 @@ const takeDown: (() => Promise<void>)[] = [];
 afterAll(async () => {
   await Promise.all(takeDown.map((end) => end()));
 });
+
+/** The same database through the same endpoint, by its owner. */
+function byOwner(url: string): string {
+  const owned = new URL(url);
+  const { user, password } = superuser(0, inject("postgres").credentials.superuser);
+  Object.assign(owned, { username: user, password });
+  return owned.href;
+}
 
 function atPort(url: string, port: number | undefined): string {
   const moved = new URL(url);
@@ -203,6 +214,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     operatorToken,
     databaseName: new URL(urls.marketsWriter).pathname.slice(1),
     database,
+    owner: openDatabase(new Secret(byOwner(urls.marketsWriter))),
     graph: openDatabase(new Secret(urls.graphWriter)),
     bucket,
     s3Url: workers.s3Url,
