@@ -74,8 +74,7 @@ async function main() {
     gpuNode: true,
     environment: process.env,
     onStep: (step) => say(`Starting ${step} …`),
-    onDisk: (told) => say(`Note: ${told}.`),
-    onLost: (what) => say(`Lost ${what}.`),
+    onTold: (sentence) => say(`Note: ${sentence}.`),
     onServicesRestarted: () => say("The services' process was restarted."),
   });
   stack.startTicking();

@@ -3,6 +3,7 @@
 
 import { statfs } from "node:fs/promises";
 import { dirname } from "node:path";
+import { pause } from "./restarts.ts";
 
 /** `low`: it should be seen to. `full`: nothing may be written. */
 export type DiskState = "ample" | "low" | "full";
@@ -58,6 +59,22 @@ export async function assertRoom(dir: string): Promise<void> {
   const free = await freeBytesOf(dir);
   if (diskStateOf(free) !== "full") return;
   throw new Error(`${sayFull(dir, free)}; a start needs ${inMb(FULL_BYTES[0])}: make room first`);
+}
+
+/** Waits, where the disk of a folder is full, until it has room; `onFull` hears of it at once. */
+export async function awaitRoom(
+  dir: string,
+  { signal, onFull }: { signal: AbortSignal; onFull: (told: string) => void },
+): Promise<void> {
+  let state: DiskState = "ample";
+  while (!signal.aborted) {
+    const free = await freeBytesOf(dir);
+    const before = state;
+    state = diskStateOf(free, before);
+    if (state !== "full") return;
+    if (before !== "full") onFull(sayFull(dir, free));
+    await pause(WATCH_MS, signal);
+  }
 }
 
 /**

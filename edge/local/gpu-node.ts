@@ -5,7 +5,7 @@ import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { systemClock } from "../../shared/time.ts";
+import { keepRunning } from "./restarts.ts";
 import { ROOT } from "./state.ts";
 
 /** For the node's runtime, as its own command has them: see `gpu-node/node/slot.ts`. */
@@ -41,10 +41,6 @@ export interface GpuNode {
   stop(): Promise<void>;
 }
 
-const RESTART_MS = 500;
-const RESTART_MS_MAX = 30_000;
-/** A program that lived so long is in no loop of crashes: the pauses begin again. */
-const HEALTHY_MS = 60_000;
 /** The exit code by which the node says that the service does not know its token. */
 const EXIT_REFUSED = 3;
 /** After the drain, so long for the node's last reports before it is killed. */
@@ -63,21 +59,13 @@ export function startGpuNode(options: GpuNodeOptions): GpuNode {
     started = resolve;
   });
 
-  async function keep() {
-    let refused = false;
-    for (let deaths = 0; !stopping.signal.aborted; ) {
-      const since = systemClock();
-      refused = await once(refused).catch((thrown: unknown) => {
-        options.onLine(line("gpu_node_not_started", { error: String(thrown) }));
-        return refused;
-      });
-      if (stopping.signal.aborted) return;
-      deaths = systemClock() - since > HEALTHY_MS ? 1 : deaths + 1;
-      const pauseMs = Math.min(RESTART_MS_MAX, RESTART_MS * 2 ** (deaths - 1));
-      options.onLine(line("gpu_node_restarts", { deaths, pause_ms: pauseMs }));
-      await pause(pauseMs, stopping.signal);
-    }
-  }
+  let refused = false;
+  const live = async () => {
+    refused = await once(refused).catch((thrown: unknown) => {
+      options.onLine(line("gpu_node_not_started", { error: String(thrown) }));
+      return refused;
+    });
+  };
 
   /** One life of the program; returns whether the service refused it. */
   async function once(refused: boolean): Promise<boolean> {
@@ -102,7 +90,11 @@ export function startGpuNode(options: GpuNodeOptions): GpuNode {
     return status === EXIT_REFUSED;
   }
 
-  const kept = keep();
+  const kept = keepRunning(live, {
+    signal: stopping.signal,
+    onDeath: ({ deaths, pauseMs }) =>
+      options.onLine(line("gpu_node_restarts", { deaths, pause_ms: pauseMs })),
+  });
   return {
     ready,
     pid: () => child?.pid ?? null,
@@ -159,15 +151,3 @@ function launch(
 
 const line = (event: string, fields: Record<string, unknown>) =>
   JSON.stringify({ level: "warning", service: "stack", event, ...fields });
-
-/** Ends early, without a fault, when nobody waits any more. */
-function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      resolve();
-    };
-    const timer = setTimeout(end, milliseconds);
-    signal.addEventListener("abort", end, { once: true });
-  });
-}

@@ -7,8 +7,10 @@ import * as fs from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join, relative } from "node:path";
 import pg from "pg";
+import { awaitRoom } from "./disk.ts";
 import { openLogFile } from "./log-file.ts";
 import { freePorts } from "./ports.ts";
+import { keepRunning } from "./restarts.ts";
 
 /** A running server on a loopback port. */
 export interface Postgres {
@@ -27,6 +29,8 @@ interface PostgresOptions {
   password: string;
   /** Further settings of the server, each `name=value`, after its own. */
   settings?: readonly string[];
+  /** Loopback port; a free one by default. */
+  port?: number;
 }
 
 const SUPERUSER = "vantage";
@@ -64,7 +68,8 @@ export async function startPostgres(options: PostgresOptions): Promise<Postgres>
   if (isRoot) chown(options.dataDir);
   else assertOwned(options.dataDir);
   for (let waited = 0; ; waited += POLL_MS * 10) {
-    const [port = 0] = await freePorts(1);
+    const [free = 0] = await freePorts(1);
+    const port = options.port ?? free;
     const server = launch(bin, options, port);
     const problem = await ready(options, server);
     if (!problem) return server;
@@ -74,6 +79,54 @@ export async function startPostgres(options: PostgresOptions): Promise<Postgres>
     if (!passes || waited > ORPHAN_MS_MAX) throw new Error(problem);
     await sleep(POLL_MS * 10);
   }
+}
+
+/** A server that is kept running. */
+export type KeptPostgres = Pick<Postgres, "port" | "stop">;
+
+/**
+ * Starts the server, and again, on the same port, whenever it ended by itself; where its disk is
+ * full, once there is room. Fails where it does not start at first. `onTold` gets a sentence for
+ * people at each end and each return.
+ */
+export async function keepPostgres(
+  options: PostgresOptions & { onTold: (sentence: string) => void },
+): Promise<KeptPostgres> {
+  const { onTold } = options;
+  const stopping = new AbortController();
+  const { signal } = stopping;
+  let server: Postgres | null = await startPostgres(options);
+  const { port } = server;
+  const live = async () => {
+    if (!server) {
+      await awaitRoom(options.dataDir, {
+        signal,
+        onFull: (full) => onTold(`${full}; Postgres is started again once there is room`),
+      });
+      if (signal.aborted) return;
+      server = await startPostgres({ ...options, port });
+      // Asked to stop while it was being started.
+      if (signal.aborted) await server.stop();
+      else onTold("Postgres runs again");
+    }
+    const how = await server.exited;
+    server = null;
+    return how;
+  };
+  const kept = keepRunning(live, {
+    signal,
+    onDeath: ({ how, pauseMs }) => {
+      const reason = how instanceof Error ? how.message : `Postgres ended (${how})`;
+      const until = "requests that need it get 503 until then";
+      onTold(`${reason}; it is started again in ${pauseMs / 1_000} s, and ${until}`);
+    },
+  });
+  const stop = async () => {
+    stopping.abort();
+    await server?.stop();
+    await kept;
+  };
+  return { port, stop };
 }
 
 /** A server, and the end of its log once it exited. */
@@ -266,7 +319,7 @@ async function ready(
   exited.then((how) => {
     ended = how;
   });
-  for (let waited = 0; waited < READY_MS_MAX; waited += POLL_MS) {
+  for (let waited = 0; waited < READY_MS_MAX; ) {
     if (ended !== undefined) return `Postgres did not start (${ended}); see ${logFile}`;
     const client = new pg.Client(superuser(port, password));
     try {
@@ -275,6 +328,8 @@ async function ready(
       return null;
     } catch (thrown) {
       const { code } = thrown as { code?: string };
+      // One that still recovers what a crash left says so, and takes the time that it needs.
+      if (code !== "57P03") waited += POLL_MS;
       if (code !== "ECONNREFUSED" && code !== "57P03") {
         // It may be another server that answered, which took the port: then ours ends by itself.
         await Promise.race([exited, sleep(STOLEN_MS_MAX)]);

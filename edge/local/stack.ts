@@ -1,5 +1,5 @@
 // The embedded stack: Postgres, its Neon-compatible endpoint, the sandbox upstream and the Workers,
-// started in order, watched, and stopped in reverse. Losing a part ends the whole, by name.
+// started in order, watched, and stopped in reverse. A part that ends by itself is started again.
 
 import { readFileSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
@@ -16,12 +16,12 @@ import {
   prepareRoles,
   releaseRuns,
 } from "./databases.ts";
-import { assertRoom, diskStateOf, freeBytesOf, sayChange, sayFull, watchDisk } from "./disk.ts";
+import { assertRoom, sayChange, watchDisk } from "./disk.ts";
 import { type GpuNode, startGpuNode } from "./gpu-node.ts";
 import { openLogFile } from "./log-file.ts";
 import { startNeonEndpoint } from "./neon.ts";
 import { listenOnce } from "./ports.ts";
-import { startPostgres } from "./postgres.ts";
+import { keepPostgres } from "./postgres.ts";
 import { startSandbox } from "./sandbox/server.ts";
 import { type Credentials, lockState, prepareState, type State, writePrivate } from "./state.ts";
 import { SERVICES, type ServiceName, startWorkers, WORKERS, type Workers } from "./workers.ts";
@@ -41,10 +41,11 @@ interface StackOptions {
   environment: Readonly<Record<string, string | undefined>>;
   /** One line at the start of each step. */
   onStep: (step: string) => void;
-  /** The disk of the state folder got low, full, or has room again: a sentence for people. */
-  onDisk: (told: string) => void;
-  /** A part of the stack went away for good. */
-  onLost: (what: string) => void;
+  /**
+   * The disk of the state folder got low, full, or has room again, or Postgres ended or runs again:
+   * a sentence for people.
+   */
+  onTold: (sentence: string) => void;
   /** The services' process died and was replaced; runs it held are queued again. */
   onServicesRestarted: () => void;
 }
@@ -117,6 +118,14 @@ const TICK_DELAY_MS = 50;
 /** What stops the parts that have started, in the order of their start. */
 type Stops = (() => unknown)[];
 
+/** Logs an event of the stack's own, and tells people. */
+type Tell = (
+  event: string,
+  level: "info" | "warning" | "error",
+  detail: string,
+  more?: Record<string, unknown>,
+) => void;
+
 /** Starts everything; on failure, what had started is stopped again. */
 export async function startStack(options: StackOptions): Promise<Stack> {
   const stops: Stops = [];
@@ -147,14 +156,19 @@ async function startParts(
   const { credentials, operatorToken } = prepareState(state);
 
   options.onStep("database");
-  const { postgres, endpoint, urls } = await startDatabase(state, credentials, stops);
+  const log = openLog(state, "services.log");
+  stops.push(() => log.close());
+  const tell: Tell = (event, level, detail, more = {}) => {
+    const entry = { at: iso(systemClock()), level, service: "stack", event, detail, ...more };
+    log.write(JSON.stringify(entry));
+    options.onTold(detail);
+  };
+  const { postgres, endpoint, urls } = await startDatabase(state, credentials, { stops, tell });
   const feed = chooseFeed(options, await heldData(postgres.port, credentials));
   const sandbox = feed === "sandbox" ? await startSandbox() : null;
   if (sandbox) stops.push(() => sandbox.close());
 
   options.onStep("services");
-  const log = openLog(state, "services.log");
-  stops.push(() => log.close());
   const workers = await startWorkers({
     services: WORKERS,
     host: options.host,
@@ -175,19 +189,10 @@ async function startParts(
   const node = options.gpuNode ? startNode(options, workers.urls.vision, urls) : null;
   if (node) stops.push(() => node.stop());
 
-  let stopping = false;
-  postgres.exited.then(async (how) => {
-    const free = await freeBytesOf(state.dir);
-    const why = diskStateOf(free) === "full" ? `; ${sayFull(state.dir, free)}` : "";
-    if (!stopping) options.onLost(`Postgres (${how}${why})`);
-  });
   const unwatchDisk = watchDisk(state.dir, (change) => {
     endpoint.readOnly(change.state === "full");
-    const detail = sayChange(state.dir, change);
     const level = ({ ample: "info", low: "warning", full: "error" } as const)[change.state];
-    const entry = { at: iso(systemClock()), level, service: "stack", event: "disk", detail };
-    log.write(JSON.stringify({ ...entry, free_bytes: change.freeBytes }));
-    options.onDisk(detail);
+    tell("disk", level, sayChange(state.dir, change), { free_bytes: change.freeBytes });
   });
   const ticker = minuteTicker(workers, log.write);
   const watch = watchWorkerd(async () => {
@@ -203,7 +208,6 @@ async function startParts(
     gpuNode: node?.ready ?? null,
     startTicking: ticker.start,
     stop: async () => {
-      stopping = true;
       clearInterval(watch);
       unwatchDisk();
       ticker.stop();
@@ -213,10 +217,19 @@ async function startParts(
 }
 
 /** Postgres with roles, databases and migrations in place, behind the Neon-compatible endpoint. */
-async function startDatabase(state: State, credentials: Credentials, stops: Stops) {
+async function startDatabase(
+  state: State,
+  credentials: Credentials,
+  { stops, tell }: { stops: Stops; tell: Tell },
+) {
   const logFile = join(state.logs, "postgres.log");
   const password = credentials.superuser;
-  const postgres = await startPostgres({ dataDir: state.postgres, logFile, password });
+  const postgres = await keepPostgres({
+    dataDir: state.postgres,
+    logFile,
+    password,
+    onTold: (sentence) => tell("postgres", "warning", sentence),
+  });
   stops.push(() => postgres.stop());
   await prepareRoles(postgres.port, credentials);
   await prepareDatabases(postgres.port, credentials);

@@ -87,9 +87,9 @@ async function main() {
     ports: options.ports,
     environment: process.env,
     onStep: (step) => say(`Starting ${step} …`),
-    onDisk: (told) => say(`${told.slice(0, 1).toUpperCase()}${told.slice(1)}.`),
-    onLost: (what) =>
-      void end(1, `Lost ${what}; stopping the rest. No data is lost: run npm start again.`),
+    onTold: (sentence) => {
+      if (!ending) say(`${sentence.slice(0, 1).toUpperCase()}${sentence.slice(1)}.`);
+    },
     onServicesRestarted: () => {
       if (ending) return;
       say("The services' process ended and was restarted; its runs go on.");

@@ -38,8 +38,7 @@ it("backs a folder up, fills another, and refills its bucket when that is lost",
     gpuNode: false,
     environment: {},
     onStep() {},
-    onDisk() {},
-    onLost() {},
+    onTold() {},
     onServicesRestarted() {},
   });
   await withLocal(state, async (sources) => {

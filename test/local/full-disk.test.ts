@@ -126,11 +126,36 @@ describe.skipIf(!disk)("a stack on a small disk", () => {
     expect(new Set(names).size).toBe(names.length);
   });
 
-  it("names the disk when it loses Postgres on a full one, starts on none, and on one with room", async () => {
+  it("starts Postgres again after each kill, and answers 503 in between", async () => {
+    for (let kills = 0; kills < 2; kills++) {
+      process.kill(serverPid(), "SIGKILL");
+      const { status, body } = await person.ask("GET", "/projects");
+      expect([status, body.code]).toEqual([503, "store_unavailable"]);
+      await expect.poll(async () => (await makeProject()).status, { timeout: 60_000 }).toBe(201);
+    }
+    expect(stack.output().match(/Postgres ended \(ended by SIGKILL\)/g)).toHaveLength(2);
+    expect(stack.output().match(/Postgres runs again/g)).toHaveLength(2);
+    expect(new Set(await projectNames()).isSupersetOf(new Set(made))).toBe(true);
+  });
+
+  it("starts Postgres again once a full disk has room", async () => {
     disk?.fill(5 * MB);
     process.kill(serverPid(), "SIGKILL");
-    expect(await stack.ended).toBe(1);
-    expect(stack.output()).toMatch(/Lost Postgres \(ended by SIGKILL; the disk of \S+ is full: \d/);
+    await stack.printed(/is full: \d MB free; Postgres is started again once there is room/);
+    for (const index of [0, 1, 2])
+      expect(await health(index)).toMatchObject({ status: "degraded" });
+    expect((await makeProject()).status).toBe(503);
+    disk?.empty();
+    await expect.poll(async () => (await makeProject()).status, { timeout: 60_000 }).toBe(201);
+    expect(new Set(await projectNames()).isSupersetOf(new Set(made))).toBe(true);
+  });
+
+  it("does not start on a full disk, and ends in order while it waits for room", async () => {
+    disk?.fill(5 * MB);
+    process.kill(serverPid(), "SIGKILL");
+    await stack.printed(/once there is room[\s\S]*runs again[\s\S]*once there is room/);
+    stack.child.kill("SIGTERM");
+    expect(await stack.ended).toBe(0);
     await allGone(dir);
     const refused = start();
     expect(await refused.ended).toBe(1);

@@ -19,8 +19,7 @@ it.each(["*", "https://app.example.com,*", "https://*.example.com", "app.example
       ports: { markets: 0, console: 0, vision: 0 },
       environment: { SERVICE_CORS_ORIGINS: origins },
       onStep: (step) => steps.push(step),
-      onDisk: () => {},
-      onLost: () => {},
+      onTold: () => {},
       onServicesRestarted: () => {},
     });
     await expect(start).rejects.toThrow(/SERVICE_CORS_ORIGINS: no origin .* Write each origin/);

@@ -54,8 +54,9 @@ describe("npm start", () => {
       const victim = victimOf(matches);
       expect([name, victim !== undefined]).toEqual([name, true]);
       process.kill(victim?.pid ?? 0, "SIGKILL");
-      // These two the stack replaces by itself, and goes on.
-      if (name === "workerd" || name === "a database session") {
+      // These the stack replaces by itself, and goes on.
+      if (["workerd", "Postgres", "a database session"].includes(name)) {
+        if (name === "Postgres") await stack.printed(/Postgres runs again/);
         await answers(`http://127.0.0.1:${ports[0]}/libraries`);
         stack.child.kill("SIGTERM");
       }

@@ -181,7 +181,6 @@ const startQuietly = (state: State): Promise<Stack> =>
     mayBeDegraded: true,
     environment: {},
     onStep: () => {},
-    onDisk: () => {},
-    onLost: () => {},
+    onTold: () => {},
     onServicesRestarted: () => {},
   });
