@@ -143,6 +143,25 @@ export const ClaimRequest = z.object({
   /** How long an empty queue is waited on; 0 answers at once. */
   wait_seconds: z.number().int().min(0).max(30).default(0),
 });
+/** What a node's socket is sent when a task was enqueued that the node takes. */
+export const WorkCall = z.object({
+  type: z.literal("work"),
+  /** The answer names it. */
+  call: Count,
+  kind: z.string(),
+});
+export type WorkCall = z.infer<typeof WorkCall>;
+/**
+ * What became of a call: the claim after it gave a task or found none, or the node has no room for
+ * tasks of the kind.
+ */
+export const WorkAnswer = z.object({
+  type: z.literal("answer"),
+  call: Count,
+  outcome: z.enum(["taken", "none", "busy"]),
+});
+export type WorkAnswer = z.infer<typeof WorkAnswer>;
+
 export const ClaimedTask = z
   .object({
     task_id: z.uuid(),
@@ -151,6 +170,10 @@ export const ClaimedTask = z
     attempt: z.number().int(),
     lease_until: z.iso.datetime(),
     payload: z.record(z.string(), z.unknown()),
+    more: z
+      .boolean()
+      .optional()
+      .meta({ description: "whether further tasks of the kinds that were asked for are due" }),
   })
   .meta({ id: "ClaimedTask" });
 export type ClaimedTask = z.infer<typeof ClaimedTask>;

@@ -12,6 +12,8 @@ import {
   RegisteredNode,
   type TaskReport,
   Verdict,
+  type WorkAnswer,
+  WorkCall,
   WriteAddress,
 } from "../../shared/node-protocol.ts";
 import type { Secret } from "../../shared/secret.ts";
@@ -70,6 +72,9 @@ const FinishReply = z.object({ problem: z.string().optional() });
 const REQUEST_MS_MAX = 30_000;
 const PING_MS = 30_000;
 
+/** Has the node claim, and says what it came to, for a task of a kind. */
+export type OnWork = (kind: string) => Promise<WorkAnswer["outcome"]>;
+
 export interface Service {
   /** The next task, or null when none came in time. */
   claim(kinds: readonly string[], waitSeconds: number): Promise<ClaimedTask | null>;
@@ -90,7 +95,7 @@ export interface Service {
   /** Keeps the direct line, on which the service asks for what somebody waits for. */
   line(work: Pick<LineOptions, "kinds" | "answer" | "onOpen">): Line;
   /** Keeps a socket on which the service says that there is work; returns the way to close it. */
-  listen(onWork: () => void, onOpen: (open: boolean) => void): () => void;
+  listen(onWork: OnWork, onOpen: (open: boolean) => void): () => void;
 }
 
 export interface ServiceOptions {
@@ -274,7 +279,7 @@ function bodyOf(request: ObjectRequest) {
 /** Opens the socket again whenever it closes. A refused token shows at the next heartbeat. */
 function listen(
   { url, token, log }: ServiceOptions,
-  onWork: () => void,
+  onWork: OnWork,
   onOpen: (open: boolean) => void,
 ): () => void {
   const end = new AbortController();
@@ -302,10 +307,22 @@ function listen(
   };
 }
 
+/** Does what a message of the socket asks for; gives what is to be sent back. */
+async function takeCall(text: string, onWork: OnWork): Promise<string | null> {
+  try {
+    const { call, kind } = WorkCall.parse(JSON.parse(text));
+    const answer: WorkAnswer = { type: "answer", call, outcome: await onWork(kind) };
+    return JSON.stringify(answer);
+  } catch {
+    // Whatever it says, it only saves waiting.
+    return null;
+  }
+}
+
 /** Resolves when the socket is gone, with whether it had been open. */
 function untilClosed(
   socket: WebSocket,
-  onWork: () => void,
+  onWork: OnWork,
   onOpen: (open: boolean) => void,
 ): Promise<boolean> {
   return new Promise((resolve) => {
@@ -323,7 +340,11 @@ function untilClosed(
     });
     socket.on("message", (data) => {
       answered = true;
-      if (data.toString() !== "pong") onWork();
+      const text = data.toString();
+      if (text === "pong") return;
+      void takeCall(text, onWork).then((answer) => {
+        if (answer !== null && socket.readyState === WebSocket.OPEN) socket.send(answer);
+      });
     });
     socket.on("error", () => {});
     socket.on("close", () => {

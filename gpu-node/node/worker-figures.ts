@@ -28,7 +28,7 @@ export interface WorkerGauges {
   since: number;
   lastHeartbeatAt: number | null;
   draining: boolean;
-  socketOpen: boolean;
+  socketOpen: boolean | null;
   lineOpen: boolean;
   /** Models that are open in its processes, a model in two of them twice. */
   modelsResident: number;
@@ -44,7 +44,7 @@ export interface WorkerGauges {
 export function gaugesOf(
   state: {
     phase: "working" | "draining";
-    socketOpen: boolean;
+    socketOpen: boolean | null;
     line: { open: boolean };
     lastHeartbeatAt: number | null;
   },

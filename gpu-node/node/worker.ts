@@ -6,9 +6,7 @@
 import { LINE_KIND_NAMES } from "../../shared/line.ts";
 import type { ClaimedTask, Outcome, Verdict } from "../../shared/node-protocol.ts";
 import { HEARTBEAT_SECONDS } from "../../shared/node-protocol.ts";
-import { type Clock, HOUR, iso } from "../../shared/time.ts";
-import type { Log } from "../base/log.ts";
-import { pause } from "../objects/transfer.ts";
+import { HOUR, iso } from "../../shared/time.ts";
 import { backoffMs } from "./backoff.ts";
 import {
   type Action,
@@ -31,30 +29,13 @@ import {
 } from "./lanes.ts";
 import type { Line } from "./line.ts";
 import type { ObjectReply, ObjectRequest } from "./messages.ts";
-import type { Offer } from "./offer.ts";
 import { ProgressReports } from "./progress-reports.ts";
 import { LeaseStale, NodeRefusal, RequestRefusal, type Service } from "./service.ts";
-import { IMAGE_ARGUMENTS, Slot, type SlotOptions } from "./slot.ts";
+import { IMAGE_ARGUMENTS, Slot } from "./slot.ts";
 import { taskStatus, type WorkerStatus } from "./status.ts";
-import { Wakeup } from "./wakeup.ts";
+import { type CallOutcome, Wakeup } from "./wakeup.ts";
 import { countClaim, countEnd, countLost, gaugesOf, type WorkerGauges } from "./worker-figures.ts";
-import type { RoleSlot, RunningTask, WorkerState } from "./worker-state.ts";
-
-export interface WorkerOptions {
-  service: Service;
-  offer: Offer;
-  slot: Omit<SlotOptions, "log" | "onLoaded">;
-  log: Log;
-  clock: Clock;
-  /** For tests; the protocol's own otherwise. */
-  heartbeatMs?: number;
-  /** A task that shows no sign of life for so long is ended, to be tried again. */
-  stallMs?: number;
-  /**
-   * Pause between claims while the socket is open, on which the service says that there is work.
-   */
-  idleMs?: number;
-}
+import type { RoleSlot, RunningTask, WorkerOptions, WorkerState } from "./worker-state.ts";
 
 export interface Worker {
   /** Resolves when it stopped working: null after a drain, else why it had to. */
@@ -87,15 +68,15 @@ class Supervisor implements Worker {
   readonly #running = new Set<RunningTask>();
   readonly #state: WorkerState = {
     phase: "working",
-    socketOpen: false,
+    socketOpen: null,
     line: { open: false, ending: false },
     claiming: false,
     lastHeartbeatAt: null,
     stopReason: null,
     outcomes: {},
   };
-  readonly #wakeup = new Wakeup();
   readonly #stopClaiming = new AbortController();
+  readonly #wakeup = new Wakeup(this.#stopClaiming.signal);
   readonly #heartbeats: NodeJS.Timeout;
   readonly #closeSocket: () => void;
   readonly #line: Line | null;
@@ -118,10 +99,10 @@ class Supervisor implements Worker {
     this.stopped = stopped.promise;
     this.#stop = stopped.resolve;
     this.#closeSocket = service.listen(
-      () => this.#wakeup.wake(),
+      (kind) => this.#call(kind),
       (open) => {
         this.#state.socketOpen = open;
-        if (open) this.#wakeup.wake();
+        this.#wakeup.wake();
       },
     );
     this.#line = this.#openLine();
@@ -157,7 +138,7 @@ class Supervisor implements Worker {
     return {
       since: iso(this.#since),
       draining: phase === "draining",
-      socket: socketOpen,
+      socket: socketOpen === true,
       last_heartbeat_at: lastHeartbeatAt === null ? null : iso(lastHeartbeatAt),
       ended: { ...outcomes },
       slots: this.#slots.flatMap(({ slot }) => {
@@ -233,19 +214,28 @@ class Supervisor implements Worker {
     for (let failures = 0; this.#state.phase === "working"; ) {
       // From before the claim: what happens while it waits is not missed.
       const woken = this.#wakeup.next();
-      const kinds = claimableKinds(this.#loads(), this.#options.offer.capabilities.kinds);
+      const kinds = this.#claimableKinds();
       // A node that can do nothing still says so by its heartbeats.
       if (kinds.length === 0) {
+        this.#wakeup.answer("failed");
         await woken;
         continue;
       }
       const claim = await this.#claim(kinds, failures);
       failures = claim === "failed" ? failures + 1 : 0;
-      if (claim === "failed") await this.#rest(woken, backoffMs(failures, null));
-      else if (claim) this.#take(claim);
-      else if (this.#state.socketOpen) await this.#rest(woken, this.#options.idleMs ?? IDLE_MS);
+      this.#wakeup.answer(claim);
+      if (claim && claim !== "failed") this.#take(claim);
+      if (claim === "failed") await this.#wakeup.rest(woken, backoffMs(failures, null));
+      else if (claim?.more !== true && this.#state.socketOpen !== false)
+        await this.#wakeup.rest(woken, this.#options.idleMs ?? IDLE_MS);
     }
     this.#leaveWhenIdle();
+  }
+
+  /** What becomes of the service's word that there is a task of a kind. */
+  async #call(kind: string): Promise<CallOutcome> {
+    const hasRoom = this.#state.phase === "working" && this.#claimableKinds().includes(kind);
+    return hasRoom ? this.#wakeup.call(kind) : "busy";
   }
 
   /** One claim; fails only where this node is not known any more. */
@@ -255,7 +245,7 @@ class Supervisor implements Worker {
   ): Promise<ClaimedTask | null | "failed"> {
     this.#state.claiming = true;
     try {
-      const { socketOpen } = this.#state;
+      const socketOpen = this.#state.socketOpen !== false;
       const waitSeconds = claimWaitSeconds(this.#loads(), { socketOpen });
       return await this.#options.service.claim(kinds, waitSeconds);
     } catch (thrown) {
@@ -268,6 +258,8 @@ class Supervisor implements Worker {
     }
   }
 
+  #claimableKinds = () => claimableKinds(this.#loads(), this.#options.offer.capabilities.kinds);
+
   #tasksIn = (slot: Slot) => [...this.#running].filter((running) => running.slot === slot);
 
   #loads(): (RoleSlot & SlotLoad)[] {
@@ -275,13 +267,6 @@ class Supervisor implements Worker {
       const kinds = this.#tasksIn(slot).map(({ held }) => held.task.kind);
       return { role, slot, kinds };
     });
-  }
-
-  /** Resolves after so long, or earlier when it was woken or claims no more. */
-  #rest(woken: Promise<void>, milliseconds: number) {
-    const stop = new AbortController();
-    const over = pause(milliseconds, AbortSignal.any([stop.signal, this.#stopClaiming.signal]));
-    return Promise.race([woken, over.catch(() => {})]).finally(() => stop.abort());
   }
 
   #take(task: ClaimedTask) {

@@ -22,7 +22,7 @@ import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { API, toItsEnd } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { addTaskAdministration } from "./admin-routes.ts";
-import { doorbellOf, lineOf, nextRing } from "./bell.ts";
+import { doorbellOf, INTEREST_HEADER, lineOf, type NodeInterest, nextRing } from "./bell.ts";
 import { deliverEnded, type HandlersByKind, tellProgress } from "./delivery.ts";
 import { addNodeObjects } from "./node-objects.ts";
 import { authenticateNode, noteHeartbeat, registerNode } from "./nodes.ts";
@@ -134,6 +134,7 @@ function addClaim(app: App<Parts>) {
         attempt: claimed.attempt,
         lease_until: claimed.leaseUntil,
         payload: payload as Record<string, unknown>,
+        more: claimed.more,
       },
       200,
     );
@@ -151,7 +152,8 @@ async function claimWithin(
     const claimed = await claim(parts.database, claimant);
     const left = until - parts.clock();
     if (claimed || left <= 0) return claimed;
-    await nextRing(parts, Math.min(pause, left));
+    const { workspaceId, kinds: offered } = claimant;
+    await nextRing(parts, Math.min(pause, left), { workspaceId, kinds: offered });
   }
 }
 
@@ -319,8 +321,10 @@ function addSocket(app: App<Parts>) {
     tags,
     summary: "A WebSocket that says when there is work",
     description:
-      'It sends `{"type":"work"}` when something was enqueued; text `ping` is answered `pong`. It ' +
-      "only saves waiting: a node that missed a message finds the task at its next claim.",
+      "It sends a `WorkCall` when a task was enqueued that the node takes, to as many nodes as " +
+      "there are tasks; the node sends a `WorkAnswer` back, and where it says `busy`, or nothing " +
+      "for a second, further nodes are woken. Text `ping` is answered `pong`. It only saves " +
+      "waiting: a node that missed a message finds the task at its next claim.",
     ...guarded,
     responses: {
       101: { description: "the socket" },
@@ -329,7 +333,12 @@ function addSocket(app: App<Parts>) {
   });
   app.openapi(route, async (context) => {
     const { service, node } = context.var;
-    const request = upgradeOf(context, { "X-Node-Id": node.nodeId });
+    const kinds = node.kinds.filter((kind) => taskKind(kind) !== undefined);
+    const interest: NodeInterest = { workspaceId: node.workspaceId, kinds };
+    const request = upgradeOf(context, {
+      "X-Node-Id": node.nodeId,
+      [INTEREST_HEADER]: JSON.stringify(interest),
+    });
     // A route's declaration has no word for a socket.
     return (await doorbellOf(service).fetch(request)) as never;
   });

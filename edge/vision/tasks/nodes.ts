@@ -103,6 +103,7 @@ export interface NodeIdentity {
   workspaceId: string | null;
   name: string;
   protocol: number;
+  kinds: readonly string[];
 }
 
 /** Lets a request pass only with a node's token, and notes that the node was heard of. */
@@ -130,7 +131,8 @@ async function nodeOf(database: Database, token: string): Promise<NodeIdentity |
        WHERE token_hash = ${hash} AND revoked_at IS NULL
          AND last_heartbeat_at < now() - ${NOTED_SECONDS}::int * interval '1 second')
     SELECT id::text AS "nodeId", workspace_id::text AS "workspaceId", name,
-        coalesce((capabilities->>'protocol')::int, 1) AS protocol FROM node WHERE token_hash = ${hash} AND revoked_at IS NULL`);
+        coalesce((capabilities->>'protocol')::int, 1) AS protocol, capabilities->'kinds' AS kinds
+      FROM node WHERE token_hash = ${hash} AND revoked_at IS NULL`);
   return rows[0] ?? null;
 }
 

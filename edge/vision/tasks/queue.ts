@@ -98,6 +98,8 @@ export interface ClaimRow extends Record<string, unknown> {
   attempt: number;
   leaseUntil: string;
   payload: Record<string, unknown>;
+  /** Whether further tasks that the node asked for are due. */
+  more: boolean;
 }
 
 const HEAD = sql`task.id::text AS "taskId", task.kind, task.workspace_id::text AS "workspaceId",
@@ -212,10 +214,11 @@ export async function claim(
 ): Promise<ClaimRow | null> {
   if (kinds.length === 0) return null;
   const served = workspaceId ? sql`AND workspace_id = ${workspaceId}::uuid` : sql``;
+  const due = sql`state = 'queued' AND kind IN ${[...kinds]} AND available_at <= ${clock(now)}
+    ${served}`;
   const { rows } = await database.execute<ClaimRow>(sql`
     WITH next AS (
-      SELECT id FROM task
-       WHERE state = 'queued' AND kind IN ${[...kinds]} AND available_at <= ${clock(now)} ${served}
+      SELECT id FROM task WHERE ${due}
          AND EXISTS (SELECT FROM node WHERE id = ${nodeId}::uuid AND revoked_at IS NULL)
        ORDER BY priority DESC NULLS LAST, available_at, place LIMIT 1 FOR UPDATE SKIP LOCKED)
     UPDATE task SET state = ${destination("queued", "claim")}, attempt = attempt + 1,
@@ -224,7 +227,8 @@ export async function claim(
       lease_until = ${clock(now)} + ${seconds(LEASE_SECONDS)},
       started_at = coalesce(started_at, ${clock(now)})
       FROM next WHERE task.id = next.id
-    RETURNING ${HEAD}, task.payload, ${wireTime(sql`lease_until`)} AS "leaseUntil"`);
+    RETURNING ${HEAD}, task.payload, ${wireTime(sql`lease_until`)} AS "leaseUntil",
+      EXISTS (SELECT FROM task WHERE ${due} AND task.id <> next.id) AS more`);
   if (rows[0]) countClaimed(rows[0]);
   return rows[0] ?? null;
 }

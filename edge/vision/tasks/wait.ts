@@ -20,7 +20,8 @@ export async function submit(
   tasks: readonly NewTask[],
 ): Promise<{ taskId: string; created: boolean }[]> {
   const enqueued = await enqueue(parts.database, tasks);
-  if (enqueued.some(({ created }) => created)) await ring(parts);
+  const created = tasks.filter((_, index) => enqueued[index]?.created);
+  if (created.length > 0) await ring(parts, created);
   return enqueued;
 }
 

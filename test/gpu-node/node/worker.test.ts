@@ -69,7 +69,11 @@ beforeEach(() => {
       reported.push(progress);
       return "go_on";
     },
-    listen: () => () => {},
+    // There is no socket here.
+    listen: (_, onOpen) => {
+      queueMicrotask(() => onOpen(false));
+      return () => {};
+    },
     line: () => line as Line,
   };
   const capabilities: Capabilities = {

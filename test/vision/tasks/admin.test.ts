@@ -34,12 +34,13 @@ describe("GET /node/socket", () => {
     socket.send("ping");
     expect(await pong).toBe("pong");
     const rung = next();
-    await ring(world.parts);
-    expect(await rung).toBe('{"type":"work"}');
+    await ring(world.parts, [world.plain()]);
+    const work = { type: "work", call: expect.any(Number), kind: "frames" };
+    expect(JSON.parse(String(await rung))).toEqual(work);
     const closed = new Promise((gone) => socket.on("close", gone));
     expect((await world.asAdmin(`/admin/nodes/${made.nodeId}`, "DELETE")).status).toBe(204);
     expect(await closed).toBe(1008);
-    expect(messages).toEqual(["pong", '{"type":"work"}']);
+    expect(messages).toHaveLength(2);
   });
 
   it("is a WebSocket only", async () => {

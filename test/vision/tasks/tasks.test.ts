@@ -490,6 +490,6 @@ describe("runNow", () => {
     const broken = { idFromName: () => null, get: () => ({ ring: () => Promise.reject(1) }) };
     // A broken namespace has just what is called.
     // `plain` makes a task of another kind by what is laid over it.
-    await ring({ ...world.parts, doorbell: broken as never });
+    await ring({ ...world.parts, doorbell: broken as never }, [world.plain()]);
   });
 });
