@@ -50,20 +50,29 @@ function stripped(schema: z.core.$ZodType, value: unknown): unknown {
     const items = given.map((one) => stripped(element, one));
     return items.some((one, index) => one !== given[index]) ? items : value;
   }
-  const innerOf = (key: string) => (shape && Object.hasOwn(shape, key) ? shape[key] : valueType);
-  let isChanged = false;
-  const fields = Object.entries(value).flatMap(([key, field]): [string, unknown][] => {
-    const inner = innerOf(key);
-    if (!inner) return [[key, field]];
-    if (field === null && shape && isLeftOutByNull(inner)) {
-      isChanged = true;
-      return [];
-    }
-    const kept = stripped(inner, field);
-    isChanged ||= kept !== field;
-    return [[key, kept]];
-  });
-  return isChanged ? Object.fromEntries(fields) : value;
+  // A schema that bounds its members refuses one too many, and needs to look at no more.
+  const membersMax = z.globalRegistry.get(schema)?.maxProperties;
+  if (valueType && typeof membersMax === "number" && Object.keys(value).length > membersMax) {
+    return Object.fromEntries(Object.entries(value).slice(0, membersMax + 1));
+  }
+  if (valueType && !holdsOthers(valueType)) return value;
+  // Only what an object's schema names is looked at, however much else a body brings.
+  const own = value as Readonly<Record<string, unknown>>;
+  const changed = new Map<string, unknown>();
+  for (const key of Object.keys(shape ?? own)) {
+    const inner = shape ? shape[key] : valueType;
+    const field = Object.hasOwn(own, key) ? own[key] : undefined;
+    if (!inner || field === undefined) continue;
+    const kept =
+      field === null && shape && isLeftOutByNull(inner) ? undefined : stripped(inner, field);
+    if (kept !== field) changed.set(key, kept);
+  }
+  if (changed.size === 0) return value;
+  return Object.fromEntries(
+    Object.entries(own)
+      .map(([key, field]) => [key, changed.has(key) ? changed.get(key) : field] as const)
+      .filter(([, field]) => field !== undefined),
+  );
 }
 
 const SCALARS: ReadonlySet<string> = new Set(["string", "number", "boolean", "enum", "literal"]);

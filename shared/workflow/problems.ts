@@ -11,7 +11,7 @@ const PROBLEMS_MAX = 500;
  * Unknown names of a definition that are compared with the known ones. Each comparison costs some
  * thousands of operations, and a definition may have thousands of unknown names.
  */
-const SUGGESTIONS_MAX = 20;
+const SUGGESTIONS_MAX = 5;
 
 /** Where a problem is: a step and its port, or an input's or output's name. */
 export interface ProblemSpot {

@@ -81,7 +81,9 @@ class Importing {
   readonly #done = new Map<string, Translation | NoCounterpart>();
   readonly #open = new Set<string>();
   readonly #warnings = new Set<string>();
-  readonly #names = new Set<string>();
+  /** Names of inputs, and ids of steps: further steps of one are called `id__…`, as no name is. */
+  readonly #names = new FreeNames();
+  readonly #freeIds = new FreeNames();
 
   constructor(given: RoboflowDefinition) {
     this.#given = given;
@@ -94,7 +96,7 @@ class Importing {
         continue;
       }
       const draft = {
-        name: this.#free(nameOf(name)),
+        name: this.#names.take(nameOf(name)),
         default: initial,
         isImage,
         wanted: new Set<Kind>(),
@@ -104,7 +106,7 @@ class Importing {
     for (const step of given.steps) {
       if (this.#steps.has(step.name)) this.#warnings.add(`two steps are called ${step.name}`);
       this.#steps.set(step.name, step);
-      this.#ids.set(step.name, this.#freeId(nameOf(step.name)));
+      this.#ids.set(step.name, this.#freeIds.take(nameOf(step.name)));
     }
     for (const step of given.steps) {
       for (const target of targetsOf(step)) {
@@ -305,27 +307,26 @@ class Importing {
     const key = `${kind} ${name}`;
     const known = this.#added.get(key);
     const input = known ?? {
-      name: this.#free(nameOf(name)),
+      name: this.#names.take(nameOf(name)),
       kind,
       ...(fallback !== undefined && { default: fallback }),
     };
     this.#added.set(key, input);
     return `$inputs.${input.name}`;
   }
+}
 
-  /** A name that no input has. */
-  #free(name: string): string {
+/** Names that are given once, by their order where several would be the same. */
+class FreeNames {
+  #taken = new Set<string>();
+  #last = new Map<string, number>();
+
+  take(name: string): string {
     let free = name;
-    for (let index = 2; this.#names.has(free); index++) free = `${name}_${index}`;
-    this.#names.add(free);
-    return free;
-  }
-
-  /** An id that no step has. Further steps of one are called `id__…`, as no name is. */
-  #freeId(id: string): string {
-    const taken = new Set(this.#ids.values());
-    let free = id;
-    for (let index = 2; taken.has(free); index++) free = `${id}_${index}`;
+    let index = this.#last.get(name) ?? 1;
+    while (this.#taken.has(free)) free = `${name}_${++index}`;
+    this.#last.set(name, index);
+    this.#taken.add(free);
     return free;
   }
 }

@@ -35,15 +35,20 @@ const within = (outer: string, name: string): string => `${outer}__${name}`;
 
 /** Values that may come of a definition: bound into lists again and again, few become very many. */
 const VALUES_MAX = 500_000;
+/** Characters of the texts that may come of it: four times those of the largest body. */
+const CHARACTERS_MAX = 4 * 1024 * 1024;
 const TOO_LARGE = "the workflows within it come to too much: save those here, each by itself";
 
-/** Values that a definition may still come to. */
+/** What a definition may still come to. */
 class Budget {
-  #left = VALUES_MAX;
+  #values = VALUES_MAX;
+  #characters = CHARACTERS_MAX;
 
-  take(): void {
-    this.#left -= 1;
-    if (this.#left < 0) throw new NoCounterpart(TOO_LARGE);
+  /** Takes a value, or a text of so many characters. */
+  take(characters = 0): void {
+    this.#values -= 1;
+    this.#characters -= characters;
+    if (this.#values < 0 || this.#characters < 0) throw new NoCounterpart(TOO_LARGE);
   }
 }
 
@@ -57,12 +62,13 @@ export const flattened = (given: RoboflowDefinition): RoboflowDefinition =>
 function flattenedAt(given: RoboflowDefinition, depth: number, budget: Budget): RoboflowDefinition {
   if (depth === DEFINITION_LIMITS.nesting) return given;
   let { steps, outputs } = given;
+  let cases = casesOf(steps);
   for (const { name: outer } of given.steps) {
     // As it is by now: what it binds may be an output of one that came before.
     const step = steps.find(({ name }) => name === outer);
-    const inner = step && innerOf(step);
     // A case names one step, and cannot decide on all of those that come in its place.
-    if (!inner || steps.some((other) => isCaseOf(other, outer))) continue;
+    const inner = step && !cases.has(`$steps.${outer}`) && innerOf(step);
+    if (!inner) continue;
     const { workflow_definition: own, parameter_bindings: bindings } = inner;
     const definition = flattenedAt(own, depth + 1, budget);
     const made = inlined(outer, { ...definition, bindings }, budget);
@@ -75,6 +81,7 @@ function flattenedAt(given: RoboflowDefinition, depth: number, budget: Budget): 
     steps = steps.flatMap((other) =>
       other === step ? made.steps : [mapped(other, replace, budget) as RoboflowStep],
     );
+    cases = casesOf(steps);
     outputs = outputs.map((one) => ({ ...one, selector: String(replace(one.selector)[0]) }));
   }
   return { ...given, steps, outputs };
@@ -85,10 +92,12 @@ function innerOf(step: RoboflowStep): Inner | null {
   return Inner.safeParse(step).data ?? null;
 }
 
-function isCaseOf(step: RoboflowStep, name: string): boolean {
-  const cases = z.record(z.string(), z.unknown()).safeParse(step.cases).data ?? {};
-  return Object.values(cases).includes(`$steps.${name}`);
-}
+/** All that the steps' cases name. */
+const casesOf = (steps: readonly RoboflowStep[]): Set<unknown> =>
+  new Set(steps.flatMap(({ cases }) => (isPlainObject(cases) ? Object.values(cases) : [])));
+
+const isPlainObject = (value: unknown): value is object =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** An inner workflow's steps, and what its outputs are, in the words of the outer one. */
 function inlined(
@@ -119,7 +128,11 @@ function mapped(value: unknown, replace: (text: string) => unknown[], budget: Bu
   budget.take();
   // What comes in a text's place is copied, so that all that there is of it counts.
   const inPlaceOf = (text: string) =>
-    replace(text).map((one) => (typeof one === "string" ? one : mapped(one, itself, budget)));
+    replace(text).map((one) => {
+      if (typeof one !== "string") return mapped(one, itself, budget);
+      budget.take(one.length);
+      return one;
+    });
   if (typeof value === "string") return inPlaceOf(value)[0];
   if (Array.isArray(value)) {
     return value.flatMap((one) => {

@@ -11,7 +11,7 @@ import {
 import type { ComparisonSettings, ComparisonSide } from "../../../shared/comparisons.ts";
 import { IMAGE_SIZE_MAX, IMAGE_SIZE_MIN } from "../../../shared/endpoints.ts";
 import { Failure } from "../../../shared/errors.ts";
-import { decimal, whole } from "../../../shared/scalars.ts";
+import { decimal, mapOf, whole } from "../../../shared/scalars.ts";
 import { CONFIDENCE_DEFAULT } from "../../../shared/serving.ts";
 import { MODEL_NAMES } from "../../../shared/training.ts";
 import { name, title } from "../../http/app.ts";
@@ -43,12 +43,9 @@ const Side = z.strictObject({
 });
 
 const className = () => name().max(200);
-const names = z
-  .record(className(), className().nullable())
-  .refine((given) => Object.keys(given).length <= CLASSES_MAX, `at most ${CLASSES_MAX} names`)
+const names = mapOf(className(), className().nullable(), CLASSES_MAX)
   .default({})
   .meta({
-    maxProperties: CLASSES_MAX,
     description:
       "by the class's name that under which it is compared; null leaves it out, and what is not " +
       "listed keeps its own",

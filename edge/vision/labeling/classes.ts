@@ -6,13 +6,19 @@ import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { name, trimmed } from "../../http/app.ts";
 
+const CHARACTERS_MAX = 200;
+/** A letter with its marks composes of so many characters at most in what people write. */
+const DECOMPOSED_MAX = 4 * CHARACTERS_MAX;
+
 /** A class's name as a request gives it: without blanks around it, its letters composed (NFC). */
 export const ClassName = z
   .string()
   .trim()
+  // Composing takes the square of a text's length where it is made for that.
+  .max(DECOMPOSED_MAX, { abort: true, error: `must have at most ${CHARACTERS_MAX} characters` })
   .normalize("NFC")
-  .pipe(name().max(200))
-  .meta(trimmed(200));
+  .pipe(name().max(CHARACTERS_MAX))
+  .meta(trimmed(CHARACTERS_MAX));
 
 const foldedName = (given: string) => given.trim().normalize("NFC").toLowerCase();
 

@@ -1,7 +1,7 @@
 // What runs of workflows are asked with, and what they answer.
 
 import { z } from "@hono/zod-openapi";
-import { whole } from "../../../shared/scalars.ts";
+import { mapOf, whole } from "../../../shared/scalars.ts";
 import {
   PREDICT_FRAMES_MAX,
   PREDICT_WAIT_SECONDS_MAX,
@@ -29,18 +29,10 @@ export const RUN_IMAGES_MAX = 16;
 const INPUT_FORM = /^[a-z][a-z0-9_]{0,63}$/;
 const STREAM_FORM = /^[\w.:-]{1,100}$/;
 
-const inputs = z
-  .record(z.string().max(64), Json)
-  .refine(
-    (given) => Object.keys(given).length <= DEFINITION_LIMITS.inputs,
-    `at most ${DEFINITION_LIMITS.inputs} inputs`,
-  )
-  .default({})
-  .meta({
-    maxProperties: DEFINITION_LIMITS.inputs,
-    description:
-      "values by input; an image is a data address, `data:image/jpeg;base64,…` (PNG, WebP)",
-  });
+const inputs = mapOf(z.string().max(64), Json, DEFINITION_LIMITS.inputs).default({}).meta({
+  description:
+    "values by input; an image is a data address, `data:image/jpeg;base64,…` (PNG, WebP)",
+});
 
 /** A run of a definition that comes along. */
 export const RunBody = z.strictObject({

@@ -2,6 +2,7 @@
 // themselves stay as they are: boxes and masks are in pixels of the image that they were found on.
 
 import { z } from "zod";
+import { mapOf } from "../../scalars.ts";
 import { type Block, BlockFailure, defineBlock } from "../block.ts";
 import { StepBudget } from "../expressions/budget.ts";
 import {
@@ -199,10 +200,9 @@ const classMap = defineBlock({
   section: "detections",
   inputs: { detections },
   parameters: z.object({
-    classes: z
-      .record(z.string().min(1).max(200), z.string().min(1).max(200))
-      .refine((classes) => Object.keys(classes).length <= 1_000, "must be 1000 classes or fewer")
-      .meta({ description: "new class by old class" }),
+    classes: mapOf(z.string().min(1).max(200), z.string().min(1).max(200), 1_000).meta({
+      description: "new class by old class",
+    }),
     others: z.enum(["keep", "drop"]).default("keep"),
   }),
   outputs: { detections: like("the objects by their new classes") },

@@ -3,6 +3,7 @@
 // ended well, or tells it where the run is a dry one.
 
 import { z } from "zod";
+import { mapOf } from "../../scalars.ts";
 import { Bbox, Rle } from "../../shapes.ts";
 import {
   type Block,
@@ -99,10 +100,8 @@ const WebhookParameters = z.object({
   url: WebhookUrl.optional().meta({
     description: "where to; left out, the port `url_secret` names a secret that holds it",
   }),
-  headers: z
-    .record(HeaderName, HeaderValue)
+  headers: mapOf(HeaderName, HeaderValue, HEADERS_MAX)
     .default({})
-    .refine((headers) => Object.keys(headers).length <= HEADERS_MAX, `${HEADERS_MAX} at most`)
     .meta({ description: "headers whose values are no secrets" }),
   secret_headers: z
     .array(HeaderName)
