@@ -84,10 +84,20 @@ export const MIGRATIONS = {
 export type DatabaseName = keyof typeof MIGRATIONS;
 
 /**
+ * A migration that waits for a table holds up whoever asks for the table after it. So it waits so
+ * long at most, lets all of them pass, and tries again.
+ */
+const LOCK_MS_MAX = 2_000;
+const LOCK_PAUSE_MS = 1_000;
+/** Each try waits twice as long for the next: two minutes in all. */
+const LOCK_TRIES_MAX = 7;
+const LOCK_TIMED_OUT = "55P03";
+
+/**
  * Applies a database's migrations with the given connection, that of its owner; what is applied
  * already is left alone. By default all of them, or those of a folder. From then on the database
- * ends statements that take too long, but for
- * those of sessions that ask for more time, as migrations do.
+ * ends statements that take too long, but for those of sessions that ask for more time, as
+ * migrations do. Fails where others hold a table's lock for minutes, and nothing is applied.
  */
 export async function migrateDatabase(
   database: DatabaseName,
@@ -96,12 +106,31 @@ export async function migrateDatabase(
 ) {
   const pool = new pg.Pool({ ...connection, max: 1 });
   try {
-    await pool.query("SET statement_timeout = 0");
-    await migrate(drizzle(pool), { migrationsFolder: folder });
+    await pool.query(`SET statement_timeout = 0; SET lock_timeout = ${LOCK_MS_MAX}`);
+    await asLocksAllow(() => migrate(drizzle(pool), { migrationsFolder: folder }));
     const { rows } = await pool.query<{ name: string }>("SELECT current_database() AS name");
     await limitStatements(pool, rows[0]?.name ?? "");
   } finally {
     await pool.end();
+  }
+}
+
+/** Tries again while somebody else holds a lock; all that a try did is undone before the next. */
+async function asLocksAllow(work: () => Promise<void>): Promise<void> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await work();
+    } catch (thrown) {
+      const { code, cause } = thrown as { code?: string; cause?: { code?: string } };
+      if ((cause?.code ?? code) !== LOCK_TIMED_OUT) throw thrown;
+      if (tries === LOCK_TRIES_MAX) {
+        const advice = "end that transaction (SELECT * FROM pg_stat_activity), then try again";
+        throw new Error(`a long transaction holds a table that is to be changed: ${advice}`, {
+          cause: thrown,
+        });
+      }
+      await new Promise((done) => setTimeout(done, LOCK_PAUSE_MS * 2 ** (tries - 1)));
+    }
   }
 }
 
