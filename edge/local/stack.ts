@@ -153,7 +153,8 @@ async function startParts(
 ): Promise<Stack> {
   const { state } = options;
   for (const service of SERVICES) await assertFree(service, options.host, options.ports[service]);
-  const { credentials, operatorToken } = prepareState(state);
+  const prepared = prepareState(state);
+  const { credentials } = prepared;
 
   options.onStep("database");
   const log = openLog(state, "services.log");
@@ -176,7 +177,7 @@ async function startParts(
     persistTo: state.workers,
     bundles: state.bundles,
     s3: { accessKeyId: credentials.s3AccessKeyId, secretAccessKey: credentials.s3SecretAccessKey },
-    bindings: bindingsOf(options, { credentials, operatorToken, urls, sandboxUrl: sandbox?.url }),
+    bindings: bindingsOf(options, { ...prepared, urls, sandboxUrl: sandbox?.url }),
     onLog: log.write,
   });
   stops.push(() => workers.stop());
@@ -245,6 +246,7 @@ function bindingsOf(
   parts: {
     credentials: Credentials;
     operatorToken: string;
+    metricsToken: string;
     urls: DatabaseUrls;
     sandboxUrl: string | undefined;
   },
@@ -267,6 +269,7 @@ function bindingsOf(
       GRAPH_DATABASE_URL: urls.graphReader,
     },
     console: {
+      METRICS_TOKEN: parts.metricsToken,
       ...passed("console"),
       DATABASE_URL: urls.marketsWriter,
       GRAPH_DATABASE_URL: urls.graphWriter,
@@ -275,6 +278,7 @@ function bindingsOf(
       ...(sandboxUrl ? { SANDBOX_URL: sandboxUrl } : {}),
     },
     vision: {
+      METRICS_TOKEN: parts.metricsToken,
       ...passed("vision"),
       DATABASE_URL: urls.visionWriter,
       TOKEN_SECRET: credentials.tokenSecret,

@@ -193,7 +193,7 @@ function table(stack: Stack, state: State, options: { host: string }, ms: number
     `  upstream  ${upstream}`,
     ...(stack.feed === "sandbox" || process.env.EIA_API_KEY ? [] : [NO_CURVES]),
     `  R2 (S3)   ${stack.s3Url}`,
-    `  data      ${state.dir} (logs in logs/, operator token in operator-token)`,
+    `  data      ${state.dir} (logs/; operator-token, and metrics-token for /metrics)`,
     "",
     `  curl '${at("markets")}/series?library=power.demand&symbol=erco&start=${since}'`,
     `  API pages: ${at("markets")}/docs  ${at("vision")}/docs`,

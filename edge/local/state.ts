@@ -20,6 +20,7 @@ export interface State {
   logs: string;
   bundles: string;
   operatorToken: string;
+  metricsToken: string;
   /** Where a running stack is reached, for the job command. */
   running: string;
 }
@@ -34,6 +35,7 @@ export function stateAt(dir = process.env.VANTAGE_STATE || OWN): State {
     logs: path("logs"),
     bundles: path("bundles"),
     operatorToken: path("operator-token"),
+    metricsToken: path("metrics-token"),
     running: path("running.json"),
   };
 }
@@ -61,15 +63,29 @@ export type Credentials = z.infer<typeof Credentials>;
 
 const random = () => randomBytes(24).toString("base64url");
 
+/** What a stack's services and its users know of each other. */
+interface StateSecrets {
+  credentials: Credentials;
+  operatorToken: string;
+  metricsToken: string;
+}
+
 /** Creates the folders and, at random, every credential that there is none of yet. */
-export function prepareState(state: State): { credentials: Credentials; operatorToken: string } {
+export function prepareState(state: State): StateSecrets {
   ensureFolder(state);
   for (const dir of [state.workers, state.logs, state.bundles]) {
     fs.mkdirSync(dir, { recursive: true, mode: 0o700 });
   }
   const credentials = prepareCredentials(state);
-  if (!fs.existsSync(state.operatorToken)) writePrivate(state.operatorToken, `${random()}\n`);
-  return { credentials, operatorToken: fs.readFileSync(state.operatorToken, "utf8").trim() };
+  const tokenIn = (file: string) => {
+    if (!fs.existsSync(file)) writePrivate(file, `${random()}\n`);
+    return fs.readFileSync(file, "utf8").trim();
+  };
+  return {
+    credentials,
+    operatorToken: tokenIn(state.operatorToken),
+    metricsToken: tokenIn(state.metricsToken),
+  };
 }
 
 /** A folder of an earlier version lacks the credentials of roles that came later. */

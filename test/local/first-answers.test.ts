@@ -6,7 +6,7 @@ import * as fs from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, expect, it } from "vitest";
-import { ROOT } from "../../edge/local/state.ts";
+import { ROOT, stateAt } from "../../edge/local/state.ts";
 import { temporaryFolder } from "../support/postgres.ts";
 import { allGone, processesOf, startStackProcess } from "../support/stack-process.ts";
 import { steadyPorts } from "../support/steady-ports.ts";
@@ -42,6 +42,15 @@ it(
     expect(vintages).toMatch(/\}\]?.*$/);
     expect(before).toBe("[]");
     expect(fs.readFileSync(join(out, "erco.parquet")).subarray(0, 4).toString()).toBe("PAR1");
+
+    const token = fs.readFileSync(stateAt(stateDir).metricsToken, "utf8").trim();
+    for (const port of ports.slice(1)) {
+      const metrics = (bearer: string) =>
+        fetch(`http://127.0.0.1:${port}/metrics`, {
+          headers: { Authorization: `Bearer ${bearer}` },
+        });
+      expect([(await metrics(token)).status, (await metrics("x")).status]).toEqual([200, 401]);
+    }
 
     const REVISED = /have been revised since; both states are known: (\S+)/;
     await expect.poll(() => stack.output(), { timeout: LIMIT_MS }).toMatch(REVISED);

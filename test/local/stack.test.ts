@@ -240,10 +240,10 @@ describe("npm start", () => {
   }
 
   it("keeps its random credentials in private files and out of every log and line", async () => {
-    const files = [join(stateDir, "credentials.json"), state.operatorToken];
-    expect(files.map((file) => fs.statSync(file).mode & 0o777)).toEqual([0o600, 0o600]);
-    const { credentials, operatorToken } = prepareState(state);
-    const secrets = [...Object.values(credentials), operatorToken];
+    const files = [join(stateDir, "credentials.json"), state.operatorToken, state.metricsToken];
+    expect(files.map((file) => fs.statSync(file).mode & 0o777)).toEqual([0o600, 0o600, 0o600]);
+    const { credentials, operatorToken, metricsToken } = prepareState(state);
+    const secrets = [...Object.values(credentials), operatorToken, metricsToken];
     expect(secrets.every((secret) => secret.length >= 32)).toBe(true);
     const logs = fs
       .readdirSync(state.logs)
