@@ -68,10 +68,11 @@ function stripped(schema: z.core.$ZodType, value: unknown): unknown {
     if (kept !== field) changed.set(key, kept);
   }
   if (changed.size === 0) return value;
+  const kept = Object.entries(own).map(
+    ([key, field]) => [key, changed.has(key) ? changed.get(key) : field] as const,
+  );
   return Object.fromEntries(
-    Object.entries(own)
-      .map(([key, field]) => [key, changed.has(key) ? changed.get(key) : field] as const)
-      .filter(([, field]) => field !== undefined),
+    kept.filter(([key, field]) => field !== undefined || !changed.has(key)),
   );
 }
 

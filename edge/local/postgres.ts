@@ -31,6 +31,8 @@ interface PostgresOptions {
   settings?: readonly string[];
   /** Loopback port; a free one by default. */
   port?: number;
+  /** Ends a start that nobody waits for any more. */
+  signal?: AbortSignal;
 }
 
 const SUPERUSER = "vantage";
@@ -64,14 +66,17 @@ export async function startPostgres(options: PostgresOptions): Promise<Postgres>
   const bin = findBinaries();
   for (const path of [bin, dirname(options.dataDir)]) assertReachable(path);
   await endOrphan(options.dataDir);
-  if (!fs.existsSync(join(options.dataDir, "PG_VERSION"))) initialise(bin, options);
+  if (!isCluster(options.dataDir)) initialise(bin, options);
   if (isRoot) chown(options.dataDir);
   else assertOwned(options.dataDir);
   for (let waited = 0; ; waited += POLL_MS * 10) {
     const [free = 0] = await freePorts(1);
     const port = options.port ?? free;
     const server = launch(bin, options, port);
-    const problem = await ready(options, server);
+    const problem = await ready(options, server).catch(async (thrown: unknown) => {
+      await server.stop();
+      throw thrown;
+    });
     if (!problem) return server;
     // Sessions of a killed server hold its memory for a moment; starting over them would corrupt
     // data. And a port that was free may have been taken.
@@ -104,10 +109,10 @@ export async function keepPostgres(
         onFull: (full) => onTold(`${full}; Postgres is started again once there is room`),
       });
       if (signal.aborted) return;
-      server = await startPostgres({ ...options, port });
-      // Asked to stop while it was being started.
-      if (signal.aborted) await server.stop();
-      else onTold("Postgres runs again");
+      // A folder that is gone is on a disk that is away: a new one would take its place.
+      if (!isCluster(options.dataDir)) throw new Error(`${options.dataDir} holds no database`);
+      server = await startPostgres({ ...options, port, signal });
+      onTold("Postgres runs again");
     }
     const how = await server.exited;
     server = null;
@@ -178,6 +183,9 @@ function launch(bin: string, options: PostgresOptions, port: number): ServerProc
   };
   return { port, pid: child.pid ?? 0, exited, lastWords, stop };
 }
+
+/** Whether a data folder is there and whole. */
+const isCluster = (dataDir: string) => fs.existsSync(join(dataDir, "PG_VERSION"));
 
 const sleep = (milliseconds: number) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
@@ -312,7 +320,7 @@ async function endOrphan(dataDir: string) {
 
 /** Waits until the server takes connections; returns what went wrong when it exited instead. */
 async function ready(
-  { password, logFile }: PostgresOptions,
+  { password, logFile, signal }: PostgresOptions,
   { port, exited }: Pick<Postgres, "port" | "exited">,
 ) {
   let ended: string | undefined;
@@ -320,6 +328,7 @@ async function ready(
     ended = how;
   });
   for (let waited = 0; waited < READY_MS_MAX; ) {
+    if (signal?.aborted) throw new Error("Postgres was stopped while it started");
     if (ended !== undefined) return `Postgres did not start (${ended}); see ${logFile}`;
     const client = new pg.Client(superuser(port, password));
     try {

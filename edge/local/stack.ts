@@ -112,6 +112,7 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
   ],
 };
 const WATCH_MS = 1_000;
+const RELEASE_TRIES_MAX = 300;
 /** After the full minute, so that a timer that fires early is still within it. */
 const TICK_DELAY_MS = 50;
 
@@ -197,7 +198,9 @@ async function startParts(
   });
   const ticker = minuteTicker(workers, log.write);
   const watch = watchWorkerd(async () => {
-    await releaseRuns(postgres.port, credentials, { countAttempt: true });
+    await whilePostgresRestarts(() =>
+      releaseRuns(postgres.port, credentials, { countAttempt: true }),
+    );
     ticker.repeat();
     options.onServicesRestarted();
   });
@@ -385,6 +388,19 @@ function workerdPids(): string[] {
       return false;
     }
   });
+}
+
+/** Tries again for some minutes: Postgres may be down at the moment. */
+async function whilePostgresRestarts(work: () => Promise<unknown>): Promise<void> {
+  for (let tries = 1; ; tries++) {
+    try {
+      await work();
+      return;
+    } catch (thrown) {
+      if (tries === RELEASE_TRIES_MAX) throw thrown;
+      await new Promise((done) => setTimeout(done, WATCH_MS).unref());
+    }
+  }
 }
 
 /** Fails with the service's own words when it does not start healthy, such as a missing key. */

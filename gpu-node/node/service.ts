@@ -94,8 +94,11 @@ export interface Service {
   ): Promise<WriteAddress | ObjectSource>;
   /** Keeps the direct line, on which the service asks for what somebody waits for. */
   line(work: Pick<LineOptions, "kinds" | "answer" | "onOpen">): Line;
-  /** Keeps a socket on which the service says that there is work; returns the way to close it. */
-  listen(onWork: OnWork, onOpen: (open: boolean) => void): () => void;
+  /**
+   * Keeps a socket on which the service says that there is work of some kinds; returns the way to
+   * close it.
+   */
+  listen(kinds: readonly string[], onWork: OnWork, onOpen: (open: boolean) => void): () => void;
 }
 
 export interface ServiceOptions {
@@ -264,7 +267,7 @@ export function connect({ url, token, log }: ServiceOptions): Service {
       );
     },
     line: (work) => new Line({ url, token, log, ...work }),
-    listen: (onWork, onOpen) => listen({ url, token, log }, onWork, onOpen),
+    listen: (kinds, onWork, onOpen) => listen({ url, token, log, kinds }, onWork, onOpen),
   };
 }
 
@@ -278,7 +281,7 @@ function bodyOf(request: ObjectRequest) {
 
 /** Opens the socket again whenever it closes. A refused token shows at the next heartbeat. */
 function listen(
-  { url, token, log }: ServiceOptions,
+  { url, token, log, kinds }: ServiceOptions & { kinds: readonly string[] },
   onWork: OnWork,
   onOpen: (open: boolean) => void,
 ): () => void {
@@ -286,7 +289,8 @@ function listen(
   let socket: WebSocket | undefined;
   const keep = async () => {
     for (let attempt = 0; !end.signal.aborted; attempt++) {
-      socket = new WebSocket(addressOf(url, "socket").replace(/^http/, "ws"), {
+      const address = `${addressOf(url, "socket").replace(/^http/, "ws")}?kinds=${kinds.join(",")}`;
+      socket = new WebSocket(address, {
         headers: { authorization: `Bearer ${token.reveal()}` },
         handshakeTimeout: REQUEST_MS_MAX,
         maxPayload: 64 * 1024,

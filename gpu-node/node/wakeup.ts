@@ -1,7 +1,7 @@
 // How the claiming hears that there may be something to claim, and how who called hears what the
 // claim came to.
 
-import type { ClaimedTask, WorkAnswer } from "../../shared/node-protocol.ts";
+import type { WorkAnswer } from "../../shared/node-protocol.ts";
 import { pause } from "../objects/transfer.ts";
 
 export type CallOutcome = WorkAnswer["outcome"];
@@ -45,13 +45,9 @@ export class Wakeup {
     });
   }
 
-  /** Tells who called before the present claim what it came to; `failed`: or none was made. */
-  answer(claim: ClaimedTask | null | "failed") {
-    for (const { kind, resolve } of this.#answering.splice(0)) {
-      if (claim === null) resolve("none");
-      // A task of another kind may have taken the room.
-      else resolve(claim !== "failed" && claim.kind === kind ? "taken" : "busy");
-    }
+  /** Tells who called before the present claim what it came to for their kind. */
+  answer(outcomeOf: (kind: string) => CallOutcome) {
+    for (const { kind, resolve } of this.#answering.splice(0)) resolve(outcomeOf(kind));
   }
 
   /** Resolves after so long, or earlier at a wake or at the end. */

@@ -99,6 +99,7 @@ class Supervisor implements Worker {
     this.stopped = stopped.promise;
     this.#stop = stopped.resolve;
     this.#closeSocket = service.listen(
+      offer.capabilities.kinds,
       (kind) => this.#call(kind),
       (open) => {
         this.#state.socketOpen = open;
@@ -217,16 +218,17 @@ class Supervisor implements Worker {
       const kinds = this.#claimableKinds();
       // A node that can do nothing still says so by its heartbeats.
       if (kinds.length === 0) {
-        this.#wakeup.answer("failed");
+        this.#answer("failed", kinds);
         await woken;
         continue;
       }
       const claim = await this.#claim(kinds, failures);
       failures = claim === "failed" ? failures + 1 : 0;
-      this.#wakeup.answer(claim);
-      if (claim && claim !== "failed") this.#take(claim);
+      const task = claim === "failed" ? null : claim;
+      if (task) this.#take(task);
+      this.#answer(claim, kinds);
       if (claim === "failed") await this.#wakeup.rest(woken, backoffMs(failures, null));
-      else if (claim?.more !== true && this.#state.socketOpen !== false)
+      else if (task?.more !== true && this.#state.socketOpen !== false)
         await this.#wakeup.rest(woken, this.#options.idleMs ?? IDLE_MS);
     }
     this.#leaveWhenIdle();
@@ -236,6 +238,20 @@ class Supervisor implements Worker {
   async #call(kind: string): Promise<CallOutcome> {
     const hasRoom = this.#state.phase === "working" && this.#claimableKinds().includes(kind);
     return hasRoom ? this.#wakeup.call(kind) : "busy";
+  }
+
+  /** Tells who called what a claim for these kinds came to. */
+  #answer(claim: ClaimedTask | null | "failed", kinds: readonly string[]) {
+    const room = this.#claimableKinds();
+    let taken = claim === "failed" ? null : (claim?.kind ?? null);
+    this.#wakeup.answer((kind) => {
+      if (claim === null) return kinds.includes(kind) ? "none" : "busy";
+      // One task is one caller's; and where more are due, somebody has to have room for them.
+      if (taken !== kind || (claim !== "failed" && claim.more && !room.includes(kind)))
+        return "busy";
+      taken = null;
+      return "taken";
+    });
   }
 
   /** One claim; fails only where this node is not known any more. */

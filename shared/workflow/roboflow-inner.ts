@@ -130,7 +130,8 @@ function mapped(value: unknown, replace: (text: string) => unknown[], budget: Bu
   const inPlaceOf = (text: string) =>
     replace(text).map((one) => {
       if (typeof one !== "string") return mapped(one, itself, budget);
-      budget.take(one.length);
+      // What stood there before counted when it was read.
+      if (one !== text) budget.take(one.length);
       return one;
     });
   if (typeof value === "string") return inPlaceOf(value)[0];

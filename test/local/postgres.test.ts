@@ -1,10 +1,11 @@
-// The embedded Postgres as root in a container whose capabilities are bounded as container engines
-// do.
+// The embedded Postgres: as root in a container whose capabilities are bounded as container engines
+// do, and kept running.
 
 import { spawnSync } from "node:child_process";
 import * as fs from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { keepPostgres } from "../../edge/local/postgres.ts";
 import { prepareState, ROOT, stateAt } from "../../edge/local/state.ts";
 import { temporaryFolder } from "../support/postgres.ts";
 
@@ -49,5 +50,33 @@ describe.skipIf(!runs)("as root without the capability to search every folder", 
       1,
       expect.stringMatching(/cannot pass through .*chmod o\+x/),
     ]);
+  });
+});
+
+describe("a server that is kept running", () => {
+  it("makes no new database where its folder is away, and takes up the one that comes back", async () => {
+    const state = stateAt(temporaryFolder());
+    prepareState(state);
+    const told: string[] = [];
+    const server = await keepPostgres({
+      dataDir: state.postgres,
+      logFile: join(state.logs, "postgres.log"),
+      password: "p",
+      onTold: (sentence) => told.push(sentence),
+    });
+    const said = (words: string) => expect.poll(() => told.join("\n")).toContain(words);
+    const away = `${state.postgres}.away`;
+    try {
+      const [pid] = fs.readFileSync(join(state.postgres, "postmaster.pid"), "utf8").split("\n");
+      fs.renameSync(state.postgres, away);
+      process.kill(Number(pid), "SIGKILL");
+      await said("holds no database");
+      expect(fs.existsSync(state.postgres)).toBe(false);
+      fs.renameSync(away, state.postgres);
+      await said("Postgres runs again");
+    } finally {
+      await server.stop();
+      fs.rmSync(state.dir, { recursive: true, force: true });
+    }
   });
 });

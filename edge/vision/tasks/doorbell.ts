@@ -4,6 +4,7 @@
 
 import { DurableObject } from "cloudflare:workers";
 import { WorkAnswer } from "../../../shared/node-protocol.ts";
+import { systemClock } from "../../../shared/time.ts";
 import {
   type DoorbellRpc,
   type EnqueuedTasks,
@@ -40,7 +41,8 @@ const takes = ({ workspaceId, kinds }: NodeInterest, enqueued: EnqueuedTasks): b
 export class Doorbell extends DurableObject implements DoorbellRpc {
   #waiting = new Set<NodeInterest & { wake: () => void }>();
   #calls = new Map<number, Call>();
-  #lastCall = 0;
+  /** No call of an earlier life has a number of this one. */
+  #lastCall = systemClock();
   /** In which order listeners were woken last; one that was not yet comes first. */
   #wokenLast = new Map<string, number>();
   #wakes = 0;
@@ -153,6 +155,8 @@ export class Doorbell extends DurableObject implements DoorbellRpc {
     const nodeId = request.headers.get("X-Node-Id") ?? "";
     const interest = JSON.parse(request.headers.get(INTEREST_HEADER) ?? "") as NodeInterest;
     const [client, server] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];
+    // One that the node lost without a word would swallow calls.
+    for (const former of this.ctx.getWebSockets(nodeId)) former.close(1000, "another is open");
     this.ctx.acceptWebSocket(server, [nodeId]);
     server.serializeAttachment({ id: crypto.randomUUID(), ...interest } satisfies Listener);
     return new Response(null, { status: 101, webSocket: client });

@@ -49,6 +49,7 @@ const POLL_MS_MAX = 1_000;
  * this is not held in a Worker's 128 MB as text, as objects and on its way to the database.
  */
 const RESULT_BYTES_MAX = 16 * 1024 * 1024;
+const KINDS_CHARACTERS_MAX = 2_000;
 /** Twenty epochs of a run with a thousand classes, and 50 lines of its log, are 5 MB. */
 const PROGRESS_BYTES_MAX = 8 * 1024 * 1024;
 
@@ -326,6 +327,14 @@ function addSocket(app: App<Parts>) {
       "for a second, further nodes are woken. Text `ping` is answered `pong`. It only saves " +
       "waiting: a node that missed a message finds the task at its next claim.",
     ...guarded,
+    request: {
+      query: z.object({
+        kinds: z.string().max(KINDS_CHARACTERS_MAX).optional().meta({
+          description: "the kinds of tasks that the node takes, between commas; others do not ring",
+          example: "frames,label",
+        }),
+      }),
+    },
     responses: {
       101: { description: "the socket" },
       ...errorResponses("unauthorized", "invalid_request", "store_unavailable"),
@@ -333,7 +342,8 @@ function addSocket(app: App<Parts>) {
   });
   app.openapi(route, async (context) => {
     const { service, node } = context.var;
-    const kinds = node.kinds.filter((kind) => taskKind(kind) !== undefined);
+    const named = context.req.valid("query").kinds?.split(",") ?? node.kinds;
+    const kinds = named.filter((kind) => taskKind(kind) !== undefined);
     const interest: NodeInterest = { workspaceId: node.workspaceId, kinds };
     const request = upgradeOf(context, {
       "X-Node-Id": node.nodeId,

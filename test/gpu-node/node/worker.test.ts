@@ -9,7 +9,7 @@ import { afterEach, beforeEach, expect, it } from "vitest";
 import { createLog } from "../../../gpu-node/base/log.ts";
 import type { Line } from "../../../gpu-node/node/line.ts";
 import { Offer } from "../../../gpu-node/node/offer.ts";
-import { RequestRefusal, type Service } from "../../../gpu-node/node/service.ts";
+import { type OnWork, RequestRefusal, type Service } from "../../../gpu-node/node/service.ts";
 import { startWorker, type Worker } from "../../../gpu-node/node/worker.ts";
 import {
   type Capabilities,
@@ -46,15 +46,22 @@ let told: (Capabilities["weights"] | "nothing")[];
 /** Heartbeats that the service answers with an error. */
 let faults: number;
 let worker: Worker;
+/** Has the node called, and hears of each claim as it begins. */
+let call: OnWork;
+let claimed: () => void;
 
 beforeEach(() => {
+  claimed = () => {};
   dir = mkdtempSync(join(tmpdir(), "vantage-worker-"));
   writeFileSync(join(dir, "child.mjs"), CHILD);
   [tasks, reported, weights, told, faults] = [[], [], [], [], 0];
   const ended = Promise.withResolvers<void>();
   const line = { drain: () => ended.promise, close: () => ended.resolve() };
   const service: Partial<Service> = {
-    claim: () => new Promise((done) => setTimeout(() => done(tasks.pop() ?? null), 10)),
+    claim: () => {
+      claimed();
+      return new Promise((done) => setTimeout(() => done(tasks.pop() ?? null), 10));
+    },
     heartbeat: async ({ capabilities }) => {
       if (faults > 0) {
         faults -= 1;
@@ -70,7 +77,8 @@ beforeEach(() => {
       return "go_on";
     },
     // There is no socket here.
-    listen: (_, onOpen) => {
+    listen: (_, onWork, onOpen) => {
+      call = onWork;
       queueMicrotask(() => onOpen(false));
       return () => {};
     },
@@ -107,6 +115,19 @@ afterEach(async () => {
 it("leaves a request of the direct line to another node when the time of a drain is over", async () => {
   worker.drain(50);
   expect(await worker.stopped).toBeNull();
+});
+
+it("tells one caller of the task that it claimed, and the other that it has none for him", async () => {
+  // The claim that is under way answers neither.
+  const outcomes = Promise.all([call("predict"), call("predict")]);
+  claimed = () => {
+    claimed = () => {};
+    tasks.push({ ...TASK, more: false });
+  };
+  expect(await outcomes).toEqual(["taken", "busy"]);
+  expect(await call("predict")).toBe("none");
+  expect(await call("train")).toBe("busy");
+  await expect.poll(() => reported).toHaveLength(1);
 });
 
 it("shows how far a task is, and reports the part that is done", async () => {
