@@ -126,15 +126,20 @@ describe.skipIf(!disk)("a stack on a small disk", () => {
     expect(new Set(names).size).toBe(names.length);
   });
 
-  it("starts Postgres again after each kill, and answers 503 in between", async () => {
-    for (let kills = 0; kills < 2; kills++) {
+  it("starts Postgres again after each kill, and loses nothing that was acknowledged", async () => {
+    const told = (words: RegExp) => stack.output().match(words)?.length ?? 0;
+    for (let kills = 1; kills <= 2; kills++) {
       process.kill(serverPid(), "SIGKILL");
-      const { status, body } = await person.ask("GET", "/projects");
-      expect([status, body.code]).toEqual([503, "store_unavailable"]);
+      // Sessions may outlive the server for a moment, and it may be back before the next request.
+      const answers = new Set<unknown>();
+      while (told(/Postgres runs again/g) < kills) {
+        const { status, body } = await makeProject();
+        answers.add(status === 201 ? status : `${status} ${body.code}`);
+      }
+      expect(new Set([201, "503 store_unavailable"]).isSupersetOf(answers)).toBe(true);
       await expect.poll(async () => (await makeProject()).status, { timeout: 60_000 }).toBe(201);
+      expect(told(/Postgres ended \(ended by SIGKILL\)/g)).toBe(kills);
     }
-    expect(stack.output().match(/Postgres ended \(ended by SIGKILL\)/g)).toHaveLength(2);
-    expect(stack.output().match(/Postgres runs again/g)).toHaveLength(2);
     expect(new Set(await projectNames()).isSupersetOf(new Set(made))).toBe(true);
   });
 
