@@ -316,7 +316,7 @@ function nodes({ nodes: count }: Use): Work {
   const { requestCpuMs: cpuMs, nodeChangeBytes: changeBytes } = ASSUMPTIONS;
   /** Seconds between two claims while the socket is open: IDLE_MS, gpu-node/node/worker.ts. */
   const idleSeconds = 15;
-  // The token takes a statement, and what is asked another one.
+  // One statement authenticates the token, and another one does the request.
   return sum([
     times(count * (MONTH_SECONDS / HEARTBEAT_SECONDS), {
       requests: 1,

@@ -84,8 +84,8 @@ export const MIGRATIONS = {
 export type DatabaseName = keyof typeof MIGRATIONS;
 
 /**
- * A migration that waits for a table holds up whoever asks for the table after it. So it waits so
- * long at most, lets all of them pass, and tries again.
+ * Longest wait of a migration for a table's lock: statements that ask for the table meanwhile queue
+ * behind it. After that the migration is rolled back, and tried again later.
  */
 const LOCK_MS_MAX = 2_000;
 const LOCK_PAUSE_MS = 1_000;

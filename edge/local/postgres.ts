@@ -70,8 +70,7 @@ export async function startPostgres(options: PostgresOptions): Promise<Postgres>
   if (isRoot) chown(options.dataDir);
   else assertOwned(options.dataDir);
   for (let waited = 0; ; waited += POLL_MS * 10) {
-    const [free = 0] = await freePorts(1);
-    const port = options.port ?? free;
+    const [port = 0] = options.port === undefined ? await freePorts(1) : [options.port];
     const server = launch(bin, options, port);
     const problem = await ready(options, server).catch(async (thrown: unknown) => {
       await server.stop();
@@ -337,7 +336,7 @@ async function ready(
       return null;
     } catch (thrown) {
       const { code } = thrown as { code?: string };
-      // One that still recovers what a crash left says so, and takes the time that it needs.
+      // A server that recovers from a crash answers with this code, however long it takes.
       if (code !== "57P03") waited += POLL_MS;
       if (code !== "ECONNREFUSED" && code !== "57P03") {
         // It may be another server that answered, which took the port: then ours ends by itself.

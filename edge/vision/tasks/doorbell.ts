@@ -155,7 +155,7 @@ export class Doorbell extends DurableObject implements DoorbellRpc {
     const nodeId = request.headers.get("X-Node-Id") ?? "";
     const interest = JSON.parse(request.headers.get(INTEREST_HEADER) ?? "") as NodeInterest;
     const [client, server] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];
-    // One that the node lost without a word would swallow calls.
+    // A connection that broke without a close frame would still be sent calls.
     for (const former of this.ctx.getWebSockets(nodeId)) former.close(1000, "another is open");
     this.ctx.acceptWebSocket(server, [nodeId]);
     server.serializeAttachment({ id: crypto.randomUUID(), ...interest } satisfies Listener);
