@@ -1,14 +1,15 @@
-// `npm test`: tidy · types · lint · tests · statuses, with one true closing line. With `--peers`,
-// as CI has it, the reference tools follow. Types, lint and statuses count as one check each; the
-// rest are the counts of vitest and of the tools. Whatever failed is told again just before the
-// closing line: of a long output, its end is what people see. So is what failed beside other tests
-// and passed alone.
+// `npm test`: tidy · types · lint · tests · statuses, with one true closing line. With `--long` and
+// `--peers`, as CI has it, long tests and the reference tools follow. Types, lint and statuses
+// count as one check each; the rest are the counts of vitest and of the tools. Whatever failed is
+// told again just before the closing line: of a long output, its end is what people see. So are
+// what failed beside other tests and passed alone, and what was cut off.
 
 import { spawn } from "node:child_process";
 import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { availableParallelism, constants, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { stripVTControlCharacters } from "node:util";
+import { LONG } from "./support/durations.ts";
 import { type Counts, countsOfRun, vitest, withSecondLook } from "./support/vitest-runs.ts";
 
 /** A failure is shown in whole where it happened; so many of its lines are shown again. */
@@ -71,13 +72,17 @@ async function check(name: string, command: string, args: string[]): Promise<Cou
 // Hundreds of processes load the same packages and our own sources: each is compiled once.
 process.env.NODE_COMPILE_CACHE ??= join(ROOT, ".vantage/compile-cache");
 
+/** What the reference tools may take. */
+const PEERS_MINUTES = 10;
+
 /**
- * What the reference tools say of us, within ten minutes. A known difference is no success: it
+ * What the reference tools say of us, within their time. A known difference is no success: it
  * counts as skipped.
  */
 async function peers(): Promise<Counts> {
   const report = join(reports, "peers.json");
-  const args = [join(ROOT, "test/peers/main.ts"), "--minutes=10", `--report=${report}`];
+  const limit = `--minutes=${PEERS_MINUTES}`;
+  const args = [join(ROOT, "test/peers/main.ts"), limit, `--report=${report}`];
   const ended = await run(process.execPath, args, true);
   const beyond = ended.passed ? [] : ["peers: failed outside a case"];
   if (!existsSync(report)) return { passed: 0, failed: 1, skipped: 0, failures: beyond };
@@ -115,10 +120,20 @@ function show(title: string, mark: string, failures: readonly string[]) {
 }
 
 const PEERS = "--peers";
-const only = process.argv.slice(2).filter((arg) => arg !== PEERS);
+const LONG_TOO = "--long";
+const MINUTES = /^--minutes=(\d+)$/;
+const given = process.argv.slice(2);
+const isGiven = (flag: string) => given.includes(flag);
+const isOwn = (arg: string) => arg === PEERS || arg === LONG_TOO || MINUTES.test(arg);
+const only = given.filter((arg) => !isOwn(arg));
+const minutes = Number(given.map((arg) => MINUTES.exec(arg)?.[1]).find(Boolean) ?? Infinity);
+/** When tests are cut off, so that the reference tools have their time. */
+const until = Date.now() + (minutes - (isGiven(PEERS) ? PEERS_MINUTES : 0)) * 60_000;
 const results: Counts[] = [];
 /** What failed beside other tests and passed alone. */
 const unsteady: string[] = [];
+/** Files that the deadline cut off. */
+const cut: string[] = [];
 if (only.length > 0) results.push(countsOfRun(await vitest(reports, only)));
 else {
   results.push(countsOfRun(await vitest(reports, ["test/tidy.test.ts"])));
@@ -132,14 +147,18 @@ else {
   );
   const requests = join(reports, "requests.log");
   process.env.TEST_LOG = requests;
-  const args = ["--exclude", "test/tidy.test.ts"];
-  const tests = await withSecondLook(reports, args, { shares: sharesOfTests() });
+  const left = isGiven(LONG_TOO) ? [] : ["--exclude", `**/*${LONG}`];
+  const args = ["--exclude", "test/tidy.test.ts", ...left];
+  const deadline = Number.isFinite(until) ? { until } : {};
+  const tests = await withSecondLook(reports, args, { shares: sharesOfTests(), ...deadline });
   unsteady.push(...tests.unsteady);
+  cut.push(...tests.cut);
   results.push(countsOfRun(tests));
   const pairs = join(ROOT, "test/pairs.ts");
   results.push(await check("every declared status seen", process.execPath, [pairs, requests]));
 }
-if (process.argv.includes(PEERS)) results.push(await peers());
+if (isGiven(PEERS)) results.push(await peers());
+show(`Skipped, as ${minutes} minutes were over`, "-", cut);
 show("Failed beside other tests, and passed alone: races that want to be found", "!", unsteady);
 show(
   "What failed",

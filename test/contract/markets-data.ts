@@ -4,13 +4,13 @@ import type { Statement } from "./statement.ts";
 
 const CONSOLE_INGEST_ERCOT = "test/console/ingest-ercot.test.ts";
 const CONSOLE_INGEST = "test/console/ingest.test.ts";
-const CONSOLE_PAGES = "test/console/pages.test.ts";
+const CONSOLE_PAGES = "test/console/pages.long.test.ts";
 const CONSOLE_UPSTREAMS = "test/console/upstreams.test.ts";
 const INGEST_CONFORMANCE = "test/ingest/conformance.test.ts";
 const INGEST_READ_BACK = "test/ingest/read-back.test.ts";
 const INGEST_SPEC_TABLES = "test/ingest/spec-tables.test.ts";
 const LOCAL_JOB = "test/local/job.test.ts";
-const LOCAL_STACK = "test/local/stack.test.ts";
+const LOCAL_STACK = "test/local/stack.long.test.ts";
 const MARKETS_ANSWERS = "test/markets/answers.test.ts";
 const MARKETS_CONTRACT = "test/markets/contract.test.ts";
 const MARKETS_CURVE = "test/markets/curve.test.ts";

@@ -87,7 +87,7 @@ export const RULE_STATEMENTS: readonly Statement[] = [
   {
     number: 136,
     text: "option: batch automatic",
-    file: "test/gpu-node/training/checkpoints.test.ts",
+    file: "test/gpu-node/training/checkpoints.long.test.ts",
     test: "halves an automatic batch until it does",
   },
   {
@@ -105,7 +105,7 @@ export const RULE_STATEMENTS: readonly Statement[] = [
   {
     number: 139,
     text: "option: learning rate automatic",
-    file: "test/gpu-node/training/resume.test.ts",
+    file: "test/gpu-node/training/resume.long.test.ts",
     test: "has the automatic rate of a run from scratch, and keeps it where it goes on",
   },
   {

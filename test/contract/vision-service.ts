@@ -189,7 +189,7 @@ export const SERVICE_STATEMENTS: readonly Statement[] = [
   {
     number: 31,
     text: "resource: val mAP50, mAP50-95 per epoch",
-    file: "test/gpu-node/training/train.test.ts",
+    file: "test/gpu-node/training/train.long.test.ts",
     test: "gives a model with its metrics, and leaves what people look at",
   },
   {

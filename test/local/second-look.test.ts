@@ -2,7 +2,7 @@
 
 import { spawn } from "node:child_process";
 import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { expect, it } from "vitest";
 import { ROOT } from "../../edge/local/state.ts";
 import { temporaryFolder } from "../support/postgres.ts";
@@ -24,12 +24,13 @@ function projectOf(files: Record<string, string>): string {
 }
 
 /** What runs of a project's files came to. */
-async function runOf(files: Record<string, string>, shares: string[][] = [[]]) {
+async function runOf(files: Record<string, string>, shares: string[][] = [[]], until?: number) {
   const dir = projectOf(files);
-  const options = { shares, output: "ignore" } as const;
+  const options = { shares, output: "ignore", until } as const;
   const run = await withSecondLook(temporaryFolder(), ["--root", dir], options);
   const { failures, ...counts } = countsOfRun(run);
   const unsteady = run.unsteady.map((failure) => failure.split("\n")[0]);
+  if (until) return { ...counts, cut: run.cut.map((path) => basename(path)).sort() };
   return { ...counts, failures: failures.map((failure) => failure.split("\n")[0]), unsteady };
 }
 
@@ -104,6 +105,21 @@ it("many failed files are no chance, and are not looked at again", async () => {
     ["a", "b", "c", "d"].map((name) => [name, ONCE.replace("/mark", `/${name}`)]),
   );
   expect(await runOf(files)).toMatchObject({ passed: 4, failed: 4, unsteady: [] });
+});
+
+it("what the deadline cuts off is skipped and named, and what ran before it counts", async () => {
+  const waits = `it("waits", () => new Promise(() => {}), 0); it("follows", () => {});`;
+  // Longer than vitest takes to begin on busy cores.
+  const until = Date.now() + 25_000;
+  const files = { steady: STEADY, waits, later: waits };
+  const shares = [["steady"], ["waits", "later", "--maxWorkers=1"]];
+  // Skipped: one by its own word, the two of the file that waits, and both files that were cut.
+  expect(await runOf(files, shares, until)).toEqual({
+    passed: 1,
+    failed: 0,
+    skipped: 5,
+    cut: ["later.test.mjs", "waits.test.mjs"],
+  });
 });
 
 /** Whether a process still runs. */

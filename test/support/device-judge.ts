@@ -1,7 +1,7 @@
 // A service that speaks the device protocol and judges whoever comes: enrolment, heartbeats,
 // manifests, files in parts, logs. It knows no agent in particular, so any can be run against it
-// (`DEVICE_AGENT="the program" npx vitest run test/gpu-node/agent/conformance.test.ts`). What an
-// agent does against the protocol is a sentence in `complaints`.
+// (`DEVICE_AGENT="the program" npx vitest run test/gpu-node/agent/conformance.long.test.ts`). What
+// an agent does against the protocol is a sentence in `complaints`.
 
 import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";

@@ -4,7 +4,13 @@
 
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";
-import { BaseSequencer, type Reporter, type TestModule, type TestSpecification } from "vitest/node";
+import {
+  BaseSequencer,
+  type Reporter,
+  type TestModule,
+  type TestRunEndReason,
+  type TestSpecification,
+} from "vitest/node";
 import { PROJECT_NAMES } from "./projects.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
@@ -29,21 +35,31 @@ function read(path: string): Durations {
 /** What is known of every file's time; measured here before measured elsewhere. */
 export const knownDurations = (): Durations => ({ ...read(COMMITTED), ...read(MEASURED) });
 
-/** Projects one after the other, so that a process is reused; the longest files of each first. */
+/** How files are named that `npm test` runs only with `--long`. */
+export const LONG = ".long.test.ts";
+
+/**
+ * Long files last, so that a deadline cuts them alone; projects one after the other, so that a
+ * process is reused; the longest files of each first.
+ */
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]) {
     const known = knownDurations();
     const names: readonly string[] = PROJECT_NAMES;
     const projectOf = ({ project }: TestSpecification) => names.indexOf(project.name);
+    const isLong = ({ moduleId }: TestSpecification) => Number(moduleId.endsWith(LONG));
     const secondsOf = ({ moduleId }: TestSpecification) => known[relative(ROOT, moduleId)] ?? 0;
-    return files.toSorted((a, b) => projectOf(a) - projectOf(b) || secondsOf(b) - secondsOf(a));
+    return files.toSorted(
+      (a, b) => isLong(a) - isLong(b) || projectOf(a) - projectOf(b) || secondsOf(b) - secondsOf(a),
+    );
   }
 }
 
 /** Remembers how long every file took, and says which took longest. */
 export default class DurationsReporter implements Reporter {
-  onTestRunEnd(modules: readonly TestModule[]) {
-    // A test's own project is not this checkout's.
+  onTestRunEnd(modules: readonly TestModule[], _: readonly unknown[], reason: TestRunEndReason) {
+    // A test's own project is not this checkout's, and what was cut off took longer than is known.
+    if (reason === "interrupted") return;
     if (modules.some((module) => pathOf(module).startsWith(".."))) return;
     const measured = new Map(modules.map((module) => [pathOf(module), secondsOf(module)]));
     const durations = new Map(Object.entries(read(MEASURED)));

@@ -72,12 +72,20 @@ interface Run {
   files: FileReport[];
   /** Failures outside every test, such as a crash. */
   outside: string[];
+  /** Files that did not run to their end before the deadline. */
+  cut: string[];
 }
 
 /** Whether what vitest says is seen as it comes; `plain` leaves the terminal to other runs too. */
 type Output = "inherit" | "plain" | "ignore";
 
 const PLAIN = join(import.meta.dirname, "plain-reporter.ts");
+
+/** How a run is shown, and when it is cut off, in milliseconds of the epoch. */
+interface RunOptions {
+  output?: Output;
+  until?: number | undefined;
+}
 
 /**
  * Vitest with some arguments; its report is left in a folder. A crash that leaves no report is a
@@ -86,27 +94,35 @@ const PLAIN = join(import.meta.dirname, "plain-reporter.ts");
 export async function vitest(
   reports: string,
   args: readonly string[],
-  output: Output = "inherit",
+  { output = "inherit", until }: RunOptions = {},
 ): Promise<Run> {
   const dir = mkdtempSync(join(reports, "vitest-"));
   const [report, unhandled] = [join(dir, "report.json"), join(dir, "unhandled.ndjson")];
+  const cutFiles = join(dir, "cut");
   const reporters = [
     `--reporter=${output === "plain" ? PLAIN : "default"}`,
     `--reporter=${join(import.meta.dirname, "durations.ts")}`,
     `--reporter=${join(import.meta.dirname, "unhandled-errors.ts")}`,
+    `--reporter=${join(import.meta.dirname, "deadline.ts")}`,
     "--reporter=json",
     `--outputFile.json=${report}`,
   ];
-  const env = { ...process.env, TEST_UNHANDLED: unhandled };
+  const deadline = { TEST_UNTIL: String(until ?? ""), TEST_CUT: cutFiles };
+  const env = { ...process.env, TEST_UNHANDLED: unhandled, ...deadline };
   const passed = await ends([VITEST, "run", ...args, ...reporters], env, output);
-  if (!existsSync(report)) return { files: [], outside: ["vitest left no report"] };
+  if (!existsSync(report)) return { files: [], outside: ["vitest left no report"], cut: [] };
   const { testResults: files } = JSON.parse(readFileSync(report, "utf8")) as {
     testResults: FileReport[];
   };
-  const text = existsSync(unhandled) ? readFileSync(unhandled, "utf8").trim() : "";
-  const outside = text === "" ? [] : text.split("\n").map((line) => JSON.parse(line) as string);
-  const isTold = passed || outside.length > 0 || files.some(isFailed);
-  return { files, outside: isTold ? outside : ["vitest failed outside a test"] };
+  const outside = linesOf(unhandled).map((line) => JSON.parse(line) as string);
+  const cut = linesOf(cutFiles).map((path) => relative(ROOT, path));
+  const isTold = passed || outside.length > 0 || cut.length > 0 || files.some(isFailed);
+  return { files, outside: isTold ? outside : ["vitest failed outside a test"], cut };
+}
+
+/** Lines of a file that may not be there. */
+function linesOf(path: string): string[] {
+  return existsSync(path) ? readFileSync(path, "utf8").split("\n").filter(Boolean) : [];
 }
 
 /** Runs a program of Node.js, which is ended with this one; whether it ended well. */
@@ -123,20 +139,23 @@ function ends(args: readonly string[], env: NodeJS.ProcessEnv, output: Output): 
   });
 }
 
-/** Counts of a run. */
-export function countsOfRun({ files, outside }: Run): Counts {
-  const counts = countsOf(files);
-  const failures = [...counts.failures, ...outside];
-  return { ...counts, failed: counts.failed + outside.length, failures };
+/** Counts of a run. A file that the deadline cut off counts as one skipped test, and its tests. */
+export function countsOfRun({ files, outside, cut }: Run): Counts {
+  const { passed, failed, skipped, failures } = countsOf(files);
+  return {
+    passed,
+    failed: failed + outside.length,
+    skipped: skipped + cut.length,
+    failures: [...failures, ...outside],
+  };
 }
 
 /** Of more failed files than these, none is looked at again: that is no chance. */
 const SECOND_LOOK_FILES_MAX = 3;
 
-interface SecondLookOptions {
+interface SecondLookOptions extends RunOptions {
   /** Arguments of runs that together run all tests, beside one another. */
   shares?: readonly (readonly string[])[];
-  output?: Output;
 }
 
 /**
@@ -148,15 +167,16 @@ interface SecondLookOptions {
 export async function withSecondLook(
   reports: string,
   args: readonly string[],
-  { shares = [[]], output = "inherit" }: SecondLookOptions = {},
+  { shares = [[]], output = "inherit", until }: SecondLookOptions = {},
 ): Promise<Run & { unsteady: string[] }> {
   const shown = output === "inherit" && shares.length > 1 ? "plain" : output;
   const runs = await Promise.all(
-    shares.map((share) => vitest(reports, [...args, ...share], shown)),
+    shares.map((share) => vitest(reports, [...args, ...share], { output: shown, until })),
   );
   const first = {
     files: runs.flatMap(({ files }) => files),
     outside: runs.flatMap(({ outside }) => outside),
+    cut: runs.flatMap(({ cut }) => cut),
   };
   const failed = first.files.filter(isFailed);
   if (failed.length === 0 || failed.length > SECOND_LOOK_FILES_MAX) {
@@ -164,7 +184,7 @@ export async function withSecondLook(
   }
   if (output === "inherit") process.stdout.write("\nOnce more, alone:\n");
   const names = failed.map(({ name }) => name);
-  const again = await vitest(reports, [...args, ...names, "--maxWorkers=1"], output);
+  const again = await vitest(reports, [...args, ...names, "--maxWorkers=1"], { output });
   const failedAgain = new Set(countsOf(again.files).failures.map(nameOf));
   const passedAgain = new Set(again.files.flatMap(passedNames));
   const failures = countsOf(failed).failures;
@@ -174,6 +194,7 @@ export async function withSecondLook(
   return {
     files: [...first.files.filter((file) => !isFailed(file)), ...again.files],
     outside: [...first.outside, ...again.outside, ...lost],
+    cut: first.cut,
     unsteady: failures.filter(isPassed),
   };
 }

@@ -7,7 +7,7 @@ export default defineConfig({
     include: ["test/native/**/*.test.ts"],
     // They need packages or a machine that the kit does not bring.
     exclude: ["build", "training-cells", "file-writes", "team", "plain-torch", "lifecycle"].map(
-      (name) => `test/native/${name}.test.ts`,
+      (name) => `test/native/${name}{,.long}.test.ts`,
     ),
     pool: "forks",
     maxWorkers: 8,
