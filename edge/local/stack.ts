@@ -176,7 +176,6 @@ async function startParts(
     host: options.host,
     ports: options.ports,
     persistTo: state.workers,
-    bundles: state.bundles,
     s3: { accessKeyId: credentials.s3AccessKeyId, secretAccessKey: credentials.s3SecretAccessKey },
     bindings: bindingsOf(options, { ...prepared, urls, sandboxUrl: sandbox?.url }),
     onLog: log.write,

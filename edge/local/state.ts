@@ -18,7 +18,6 @@ export interface State {
   postgres: string;
   workers: string;
   logs: string;
-  bundles: string;
   operatorToken: string;
   metricsToken: string;
   /** Where a running stack is reached, for the job command. */
@@ -33,7 +32,6 @@ export function stateAt(dir = process.env.VANTAGE_STATE || OWN): State {
     postgres: path("postgres"),
     workers: path("workers"),
     logs: path("logs"),
-    bundles: path("bundles"),
     operatorToken: path("operator-token"),
     metricsToken: path("metrics-token"),
     running: path("running.json"),
@@ -73,7 +71,7 @@ interface StateSecrets {
 /** Creates the folders and, at random, every credential that there is none of yet. */
 export function prepareState(state: State): StateSecrets {
   ensureFolder(state);
-  for (const dir of [state.workers, state.logs, state.bundles]) {
+  for (const dir of [state.workers, state.logs]) {
     fs.mkdirSync(dir, { recursive: true, mode: 0o700 });
   }
   const credentials = prepareCredentials(state);

@@ -3,11 +3,11 @@
 // from.
 
 import { readdirSync } from "node:fs";
-import { readFile } from "node:fs/promises";
-import { builtinModules, createRequire } from "node:module";
+import { createRequire } from "node:module";
 import { join } from "node:path";
-import { build, type Plugin, stop as stopEsbuild } from "esbuild";
+import { stop as stopEsbuild } from "esbuild";
 import type { Miniflare } from "miniflare";
+import { bundle } from "./bundles.ts";
 import { freePorts } from "./ports.ts";
 import { ROOT } from "./state.ts";
 
@@ -31,8 +31,8 @@ interface WorkersOptions {
   host: string;
   /** Where R2 and queues keep their state. */
   persistTo: string;
-  /** A folder to bundle the services into, or what `buildServices` made of them before. */
-  bundles: string | readonly BuiltService[];
+  /** What `buildServices` made of them before, or nothing. */
+  bundles?: readonly BuiltService[];
   s3: { accessKeyId: string; secretAccessKey: string };
   /** Every line a Worker logs. */
   onLog: (line: string) => void;
@@ -96,11 +96,8 @@ const CRON = "* * * * *";
 /** The services that have it. */
 const TICKED: readonly ServiceName[] = ["console", "vision"];
 
-/** Bundles services into a folder, each beside its entry in wrangler.toml. */
-export async function buildServices(
-  services: readonly WorkerName[],
-  bundles: string,
-): Promise<BuiltService[]> {
+/** Bundles services, where what was bundled before is out of date. */
+export async function buildServices(services: readonly WorkerName[]): Promise<BuiltService[]> {
   Object.assign(process.env, TOOLS_ENVIRONMENT);
   const { unstable_getMiniflareWorkerOptions: readConfig } = await import("wrangler");
   const built = await Promise.all(
@@ -108,8 +105,8 @@ export async function buildServices(
       const { workerOptions } = readConfig(CONFIG_FILE, service);
       // Wrangler types the options for Miniflare's own input, which differs from what it reads.
       const entry = workerOptions as unknown as ServiceEntry;
-      const folder = join(bundles, service);
-      await bundle(service, folder, entry.modulesRules);
+      const main = join(ROOT, "edge", service, "main.ts");
+      const folder = await bundle({ name: service, main, rules: entry.modulesRules });
       return { service, entry, folder };
     }),
   );
@@ -125,10 +122,9 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
     MINIFLARE_WORKERD_PATH: join(ROOT, "edge/local/workerd.sh"),
   });
   const { services, bundles } = options;
-  const built =
-    typeof bundles === "string"
-      ? await buildServices(services, bundles)
-      : services.flatMap((name) => bundles.filter(({ service }) => service === name));
+  const built = bundles
+    ? services.flatMap((name) => bundles.filter(({ service }) => service === name))
+    : await buildServices(services);
   const miniflare = await import("miniflare");
   const { Miniflare, convertV4MiniflareOptions, Log, LogLevel } = miniflare;
   const forgetHandlers = rememberSignals();
@@ -313,57 +309,3 @@ function siblings(declared: ServiceEntry["serviceBindings"], services: readonly 
   ]);
   return Object.fromEntries(entries.filter(([, name]) => services.some((one) => one === name)));
 }
-
-/** One ES module a service beside its WebAssembly, as `wrangler deploy` would build it. */
-async function bundle(service: WorkerName, folder: string, rules: ServiceEntry["modulesRules"]) {
-  await build({
-    entryPoints: [join(ROOT, "edge", service, "main.ts")],
-    outfile: join(folder, "main.js"),
-    bundle: true,
-    format: "esm",
-    target: "es2024",
-    conditions: ["workerd", "worker", "browser"],
-    mainFields: ["browser", "module", "main"],
-    external: ["cloudflare:*", "node:*"],
-    loader: { ".wasm": "copy" },
-    sourcemap: "linked",
-    logLevel: "error",
-    plugins: [requiredBuiltins, textModules(rules)],
-    define: { "process.env.NODE_ENV": '"production"' },
-  });
-}
-
-/** Files that wrangler.toml declares to be texts are imported as strings. */
-const textModules = (rules: ServiceEntry["modulesRules"]): Plugin => ({
-  name: "text-modules",
-  setup: ({ onLoad }) => {
-    const globs = rules.filter(({ type }) => type === "Text").flatMap(({ include }) => include);
-    const filter = new RegExp(`(${globs.map(patternOf).join("|")})$`);
-    onLoad({ filter }, async ({ path }) => ({
-      contents: await readFile(path, "utf8"),
-      loader: "text",
-    }));
-  },
-});
-
-const patternOf = (glob: string) =>
-  glob
-    .replace(/[.+^${}()|[\]\\?]/g, "\\$&")
-    .replace(/^\*\*/, "")
-    .replaceAll("*", "[^/]*");
-
-/** CommonJS packages `require` Node's modules by bare name; an ES module can only import them. */
-const requiredBuiltins: Plugin = {
-  name: "required-builtins",
-  setup: ({ onResolve, onLoad }) => {
-    const filter = new RegExp(`^(node:)?(${builtinModules.join("|")})$`);
-    onResolve({ filter }, ({ path, kind }) =>
-      kind === "require-call"
-        ? { path: `node:${path.replace(/^node:/, "")}`, namespace: "required-builtin" }
-        : null,
-    );
-    onLoad({ filter: /.*/, namespace: "required-builtin" }, ({ path }) => ({
-      contents: `import builtin from ${JSON.stringify(path)};\nmodule.exports = builtin;`,
-    }));
-  },
-};

@@ -6,7 +6,7 @@ import { execFile, execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import { cpus } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 import { sql } from "drizzle-orm";
 import { build } from "esbuild";
@@ -40,7 +40,7 @@ const workers = await startWorkers({
   host: "127.0.0.1",
   ports: { markets: 0, console: 0, vision: 0 },
   persistTo: state.workers,
-  bundles: state.bundles,
+
   s3: { accessKeyId: "bench", secretAccessKey: "bench" },
   bindings: {
     markets: { DATABASE_URL: urls.marketsReader },
@@ -158,7 +158,7 @@ async function growth(pid: number, idle: number, work: () => Promise<unknown>): 
 
 /** A second workerd with the baseline Worker alone. */
 async function startBaseline() {
-  const outfile = join(state.bundles, "baseline.js");
+  const outfile = join(state.dir, "baseline", "main.js");
   await build({
     entryPoints: [join(import.meta.dirname, "baseline.ts")],
     outfile,
@@ -175,7 +175,7 @@ async function startBaseline() {
       {
         name: "baseline",
         modules: [{ type: "ESModule", path: outfile }],
-        modulesRoot: state.bundles,
+        modulesRoot: dirname(outfile),
         compatibilityDate: "2026-10-01",
         compatibilityFlags: ["nodejs_compat"],
         bindings: { DATABASE_URL: urls.marketsReader },

@@ -21,7 +21,7 @@ export async function startVision(
     host: "127.0.0.1",
     persistTo: state.workers,
     ports: { markets: 0, console: 0, vision: 0 },
-    bundles: state.bundles,
+
     s3: { accessKeyId: "bench", secretAccessKey: "bench" },
     bindings: {
       markets: {},

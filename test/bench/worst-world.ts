@@ -73,7 +73,7 @@ export async function startWorstWorld() {
     host: "127.0.0.1",
     ports: { markets: 0, console: 0, vision: 0 },
     persistTo: state.workers,
-    bundles: state.bundles,
+
     s3: { accessKeyId: "bench", secretAccessKey: "bench" },
     bindings: {
       markets: { DATABASE_URL: urls.marketsReader, GRAPH_DATABASE_URL: urls.graphReader },

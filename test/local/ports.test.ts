@@ -50,7 +50,6 @@ it("starts the Workers on other ports than those that were taken meanwhile", asy
     host: "127.0.0.1",
     ports: { markets: 0, console: 0, vision: 0 },
     persistTo: state.workers,
-    bundles: state.bundles,
     s3: { accessKeyId: "test", secretAccessKey: "test" },
     bindings: { markets: {}, console: {}, vision: {} },
     onLog: () => {},

@@ -19,7 +19,6 @@ beforeAll(async () => {
     host: "127.0.0.1",
     ports: { markets: 0, console: 0, vision: 0 },
     persistTo: join(folder, "workers"),
-    bundles: join(folder, "bundles"),
     s3: { accessKeyId: "test", secretAccessKey: "test" },
     bindings: {
       markets: { DATABASE_URL: NOBODY_LISTENS },

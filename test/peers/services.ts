@@ -74,7 +74,6 @@ export async function startServices(
     host: "127.0.0.1",
     ports: { markets: 0, console: 0, vision: 0 },
     persistTo: state.workers,
-    bundles: state.bundles,
     s3: { accessKeyId: "peers", secretAccessKey: "peers" },
     bindings: {
       markets: {

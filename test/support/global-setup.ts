@@ -1,9 +1,6 @@
 // What all test files with a world share, made once a run: a Postgres with a migrated template of
 // each database, and the bundles of the services.
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import type { TestProject } from "vitest/node";
 import { type BuiltService, buildServices, WORKERS } from "../../edge/local/workers.ts";
 import { prepareTemplates, type SharedPostgres, startSharedPostgres } from "./postgres.ts";
@@ -29,18 +26,14 @@ const NOT_DURABLE = [
 ];
 
 export default async function setup(project: TestProject) {
-  const bundles = mkdtempSync(join(tmpdir(), "vantage-bundles-"));
   const [postgres, services] = await Promise.all([
     startSharedPostgres(NOT_DURABLE).then(async (started) => {
       await prepareTemplates(started.shared);
       return started;
     }),
-    buildServices(WORKERS, bundles),
+    buildServices(WORKERS),
   ]);
   project.provide("postgres", postgres.shared);
   project.provide("services", JSON.parse(JSON.stringify(services)));
-  return async () => {
-    await postgres.stop();
-    rmSync(bundles, { recursive: true, force: true });
-  };
+  return () => postgres.stop();
 }
