@@ -7,6 +7,7 @@ export default defineConfig({
   schema: [
     "bucket/objects",
     "vision/schema",
+    "vision/labeling",
     "vision/training",
     "vision/endpoints",
     "vision/comparisons",

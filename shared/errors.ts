@@ -10,6 +10,7 @@ export const ERRORS = {
   unauthorized: { status: 401, meaning: "a key or token is required and missing or invalid" },
   bad_credentials: { status: 401, meaning: "email and password do not match an account" },
   forbidden: { status: 403, meaning: "your role in this workspace does not allow it" },
+  not_invited: { status: 403, meaning: "accounts are made by invitation, and there is none" },
   form_refused: { status: 403, meaning: "a form of the console came from another session or site" },
   not_found: { status: 404, meaning: "nothing by this id in your workspaces" },
   route_not_found: { status: 404, meaning: "no such path" },

@@ -9,7 +9,6 @@ import {
   check,
   customType,
   doublePrecision,
-  foreignKey,
   index,
   integer,
   jsonb,
@@ -19,7 +18,6 @@ import {
   smallint,
   text,
   timestamp,
-  unique,
   uniqueIndex,
   uuid,
 } from "drizzle-orm/pg-core";
@@ -92,6 +90,30 @@ export const refreshToken = pgTable(
     revokedAt: instant("revoked_at"),
   },
   (table) => [index("refresh_token_family").on(table.family)],
+);
+
+/** A code with which somebody makes an account, or joins a workspace with the one they have. */
+export const invitation = pgTable(
+  "invitation",
+  {
+    id: id(),
+    /** SHA-256 of the code. */
+    hash: bytes("hash").notNull().unique(),
+    workspaceId: ownWorkspace(),
+    role: text("role").$type<"viewer" | "annotator" | "engineer" | "admin">().notNull(),
+    /** Whose account may use it; null: whoever has the code. */
+    email: text("email"),
+    createdBy: uuid("created_by").references(() => account.id, { onDelete: "set null" }),
+    createdAt: createdAt(),
+    expiresAt: instant("expires_at").notNull(),
+    usedAt: instant("used_at"),
+    usedBy: uuid("used_by").references(() => account.id, { onDelete: "set null" }),
+    revokedAt: instant("revoked_at"),
+  },
+  (table) => [
+    index("invitation_workspace").on(table.workspaceId, table.createdAt),
+    check("invitation_role", sql`role IN ('viewer', 'annotator', 'engineer', 'admin')`),
+  ],
 );
 
 /**
@@ -286,198 +308,3 @@ export const upload = pgTable("upload", {
   createdAt: createdAt(),
   expiresAt: instant("expires_at").notNull(),
 });
-
-/* Labeling */
-
-/** A labeling job. Moves of `state` are those of the table in `labeling/states.ts`. */
-export const job = pgTable(
-  "job",
-  {
-    id: id(),
-    workspaceId: ownWorkspace(),
-    projectId: uuid("project_id")
-      .notNull()
-      .references(() => project.id),
-    name: text("name").notNull(),
-    description: text("description").notNull().default(""),
-    kind: text("kind").$type<"text" | "exemplar" | "import" | "manual">().notNull(),
-    state: text("state")
-      .$type<"queued" | "running" | "completed" | "failed" | "stopped">()
-      .notNull()
-      .default("queued"),
-    failure: text("failure"),
-    /** Shown are the annotations at or above it; more are stored. */
-    threshold: real("threshold").notNull(),
-    /** Longest side in pixels at which frames are labeled; null is the segmenter's own. */
-    resolution: integer("resolution"),
-    /** Frames a second to label; null is every frame. */
-    fps: doublePrecision("fps"),
-    /** Exemplars, and which segmenter of which bundle labels it. */
-    settings: jsonb("settings").notNull().default({}),
-    framesTotal: integer("frames_total").notNull().default(0),
-    createdBy: uuid("created_by"),
-    createdAt: createdAt(),
-    startedAt: instant("started_at"),
-    endedAt: instant("ended_at"),
-  },
-  (table) => [
-    index("job_project").on(table.projectId, table.createdAt),
-    index("job_workspace").on(table.workspaceId, table.createdAt),
-  ],
-);
-
-/** A video of a job, with the indexes of the frames that the job labels. */
-export const jobVideo = pgTable(
-  "job_video",
-  {
-    jobId: uuid("job_id")
-      .notNull()
-      .references(() => job.id, { onDelete: "cascade" }),
-    videoId: uuid("video_id")
-      .notNull()
-      .references(() => video.id),
-    position: integer("position").notNull(),
-    frames: integer("frames").array().notNull(),
-  },
-  (table) => [primaryKey({ columns: [table.jobId, table.videoId] })],
-);
-
-/** A class of a job. Its number is its place in exports and never changes. */
-export const jobClass = pgTable(
-  "job_class",
-  {
-    jobId: uuid("job_id")
-      .notNull()
-      .references(() => job.id, { onDelete: "cascade" }),
-    number: integer("number").notNull(),
-    name: text("name").notNull(),
-    /** The text that the segmenter is asked for; null for a class drawn by hand. */
-    prompt: text("prompt"),
-  },
-  (table) => [
-    primaryKey({ columns: [table.jobId, table.number] }),
-    unique("job_class_name").on(table.jobId, table.name),
-  ],
-);
-
-export const annotation = pgTable(
-  "annotation",
-  {
-    id: id(),
-    workspaceId: ownWorkspace(),
-    jobId: uuid("job_id")
-      .notNull()
-      .references(() => job.id, { onDelete: "cascade" }),
-    videoId: uuid("video_id").notNull(),
-    frameIndex: integer("frame_index").notNull(),
-    classNumber: integer("class_number").notNull(),
-    /** Corners in pixels of the source frame. */
-    x1: real("x1").notNull(),
-    y1: real("y1").notNull(),
-    x2: real("x2").notNull(),
-    y2: real("y2").notNull(),
-    /** Null for what a person drew. */
-    confidence: real("confidence"),
-    review: text("review")
-      .$type<"pending" | "accepted" | "rejected">()
-      .notNull()
-      .default("pending"),
-    source: text("source").$type<"model" | "person" | "import" | "interpolated">().notNull(),
-    /** A person drew the box, or set it: what lies between two of a track can be interpolated. */
-    keyframe: boolean("keyframe").notNull().default(false),
-    /** The same object across the frames of a video; null when it was not tracked. */
-    trackId: integer("track_id"),
-    /** Another class's annotation that covers the same object. */
-    duplicateOf: uuid("duplicate_of"),
-    /** Outer ring of the mask, `[x, y, …]` in pixels of the source frame. */
-    polygon: jsonb("polygon"),
-    /** Rises with each edit; a PATCH may name the one it saw. */
-    revision: integer("revision").notNull().default(1),
-    updatedBy: uuid("updated_by"),
-    createdAt: createdAt(),
-    updatedAt: instant("updated_at").notNull().defaultNow(),
-  },
-  (table) => [
-    index("annotation_place").on(table.jobId, table.videoId, table.frameIndex, table.id),
-    index("annotation_class").on(table.jobId, table.classNumber),
-    index("annotation_confidence").on(table.jobId, table.confidence, table.id),
-    index("annotation_track")
-      .on(table.jobId, table.videoId, table.trackId, table.frameIndex)
-      .where(sql`track_id IS NOT NULL`),
-    foreignKey({
-      name: "annotation_of_class",
-      columns: [table.jobId, table.classNumber],
-      foreignColumns: [jobClass.jobId, jobClass.number],
-    }),
-    check("annotation_box", sql`x2 > x1 AND y2 > y1`),
-  ],
-);
-
-/** A frame of a job that a person looked at and called right as it was, also where it is empty. */
-export const frameReview = pgTable(
-  "frame_review",
-  {
-    jobId: uuid("job_id")
-      .notNull()
-      .references(() => job.id, { onDelete: "cascade" }),
-    videoId: uuid("video_id").notNull(),
-    frameIndex: integer("frame_index").notNull(),
-    reviewedBy: uuid("reviewed_by"),
-    reviewedAt: instant("reviewed_at").notNull().defaultNow(),
-  },
-  (table) => [primaryKey({ columns: [table.jobId, table.videoId, table.frameIndex] })],
-);
-
-/** An edit of a job, of one annotation or of thousands; one that was not undone can be. */
-export const change = pgTable(
-  "change",
-  {
-    id: id(),
-    jobId: uuid("job_id")
-      .notNull()
-      .references(() => job.id, { onDelete: "cascade" }),
-    actorId: uuid("actor_id"),
-    kind: text("kind").notNull(),
-    summary: jsonb("summary").notNull(),
-    at: instant("at").notNull().defaultNow(),
-    undoneAt: instant("undone_at"),
-  },
-  (table) => [index("change_job").on(table.jobId, table.at)],
-);
-
-/** What one edit did to one annotation; null where there was, or is, none. */
-export const changeItem = pgTable(
-  "change_item",
-  {
-    changeId: uuid("change_id")
-      .notNull()
-      .references(() => change.id, { onDelete: "cascade" }),
-    annotationId: uuid("annotation_id").notNull(),
-    before: jsonb("before"),
-    after: jsonb("after"),
-  },
-  (table) => [primaryKey({ columns: [table.changeId, table.annotationId] })],
-);
-
-/** A dataset made from a job. */
-export const datasetExport = pgTable(
-  "dataset_export",
-  {
-    id: id(),
-    workspaceId: ownWorkspace(),
-    jobId: uuid("job_id")
-      .notNull()
-      .references(() => job.id, { onDelete: "cascade" }),
-    format: text("format").notNull(),
-    state: text("state").$type<"queued" | "completed" | "failed">().notNull().default("queued"),
-    failure: text("failure"),
-    options: jsonb("options").notNull(),
-    storageKey: text("storage_key").notNull(),
-    bytes: count("bytes"),
-    summary: jsonb("summary"),
-    createdBy: uuid("created_by"),
-    createdAt: createdAt(),
-    endedAt: instant("ended_at"),
-  },
-  (table) => [index("dataset_export_job").on(table.jobId, table.createdAt)],
-);

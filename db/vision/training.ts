@@ -17,7 +17,8 @@ import {
   uniqueIndex,
   uuid,
 } from "drizzle-orm/pg-core";
-import { count, createdAt, id, instant, job, ownWorkspace, project } from "./schema.ts";
+import { job } from "./labeling.ts";
+import { count, createdAt, id, instant, ownWorkspace, project } from "./schema.ts";
 
 /** A training run. Moves of `state` are those of the table in `training/states.ts`. */
 export const trainingRun = pgTable(

@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { meant, readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { type DatabaseName, migrateDatabase } from "./databases.ts";
+import { firstAdminToken } from "./first-admin.ts";
 import { grantRights } from "./rights.ts";
 import { ROOT } from "./state.ts";
 import { WORKERS, type WorkerName } from "./workers.ts";
@@ -34,7 +35,20 @@ async function deploy(services: readonly string[], dryRun: boolean) {
   if (!dryRun && services.includes("vision")) {
     await migrateOwned("vision", "VISION_MIGRATE_URL");
   }
-  for (const service of services) wrangler(service, dryRun);
+  for (const service of services) upload(service, dryRun);
+  if (!dryRun && services.includes("vision")) await makeFirstAdmin();
+}
+
+/** Says how the first admin registers, where vision has none. */
+async function makeFirstAdmin() {
+  const connectionString = process.env.VISION_MIGRATE_URL ?? "";
+  const put = ["secret", "put", "BOOTSTRAP_TOKEN", "--env", "vision"];
+  const token = await firstAdminToken({ connectionString }, (made) => wrangler(put, made));
+  if (token === null) return;
+  const body = `{"email": …, "password": …, "display_name": …, "invitation": "${token}"}`;
+  process.stdout.write(
+    `vision has no administrator yet. Make yours, once: POST /api/v1/auth/register ${body}\n`,
+  );
 }
 
 async function migrate() {
@@ -59,16 +73,28 @@ async function migrateOwned(database: DatabaseName, variable: string) {
   process.stdout.write(`${database} database migrated, rights given to ${writer}\n`);
 }
 
-function wrangler(service: string, dryRun: boolean) {
+/** On a public address people register by invitation, unless the operator says otherwise. */
+const registration = () => `REGISTRATION:${process.env.REGISTRATION || "invited"}`;
+
+function upload(service: string, dryRun: boolean) {
   const out = mkdtempSync(join(tmpdir(), "vantage-deploy-"));
-  const args = ["deploy", "--env", service, ...(dryRun ? ["--dry-run", "--outdir", out] : [])];
-  const result = spawnSync(join(ROOT, "node_modules/.bin/wrangler"), args, {
+  try {
+    const variables = service === "vision" ? ["--var", registration()] : [];
+    const dry = dryRun ? ["--dry-run", "--outdir", out] : [];
+    wrangler(["deploy", "--env", service, ...variables, ...dry]);
+  } finally {
+    rmSync(out, { recursive: true, force: true });
+  }
+}
+
+function wrangler(args: readonly string[], input?: string) {
+  const { status } = spawnSync(join(ROOT, "node_modules/.bin/wrangler"), args, {
     cwd: ROOT,
-    stdio: "inherit",
+    stdio: [input === undefined ? "inherit" : "pipe", "inherit", "inherit"],
     env: { ...process.env, WRANGLER_SEND_METRICS: "false", DO_NOT_TRACK: "1" },
+    ...(input === undefined ? {} : { input }),
   });
-  rmSync(out, { recursive: true, force: true });
-  if (result.status !== 0) throw new Error(`wrangler could not deploy ${service}`);
+  if (status !== 0) throw new Error(`wrangler could not do: ${args.join(" ")}`);
 }
 
 await runCommand("npm run deploy", main);

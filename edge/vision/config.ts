@@ -7,7 +7,7 @@ import {
   EDGE_IMAGE_SIZE_MAX,
   isEdgeImageSize,
 } from "../../shared/edge-inference.ts";
-import { whole } from "../../shared/scalars.ts";
+import { flag, whole } from "../../shared/scalars.ts";
 import { Secret } from "../../shared/secret.ts";
 import {
   binding,
@@ -19,7 +19,7 @@ import {
   truth,
 } from "../http/config.ts";
 import { publicResolver, resolverAt } from "../http/public-address.ts";
-import { type LinkPrefix, type Parts, SERVICE_PREFIXES } from "./base/parts.ts";
+import { type LinkPrefix, type Parts, REGISTRATION_MODES, SERVICE_PREFIXES } from "./base/parts.ts";
 import { SEALING_KEY_MIN } from "./base/sealing.ts";
 
 /** Characters of a key that signs. */
@@ -168,6 +168,15 @@ const Environment = z.object({
   LOG_REQUESTS: truth(),
   /** Days that an object is kept after nothing names it any more. */
   OBJECT_GRACE_DAYS: objectGraceDays(),
+  /** Who may make an account: anybody, whoever has an invitation, or nobody. Default: anybody. */
+  REGISTRATION: z.enum(REGISTRATION_MODES).default("open"),
+  /**
+   * With it as the invitation the first admin of the default workspace registers, whatever
+   * REGISTRATION says, and nobody else becomes admin by coming first. Of no use once there is one.
+   */
+  BOOTSTRAP_TOKEN: optionalSecret(),
+  /** `false`: nobody makes projects in the default workspace, which every user is a viewer of. */
+  DEFAULT_WORKSPACE_PROJECTS: flag().default(true),
   /** Bearer of `/metrics`. Unset: that path is 404. */
   METRICS_TOKEN: optionalSecret(),
   /** The edge-inference service. Default: none, and only GPU nodes predict. */

@@ -178,6 +178,8 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "idempotency-key": "crossing-2026-01-31",
   image: "0.jpg",
   into: "car",
+  invitation: "vni_5bXkUuYq2Zr0w1c7TnPdHg",
+  invitation_id: id("70"),
   job_id: id("05"),
   key: `ws/${id("01")}/videos/${video_id}/source`,
   kinds: ["probe", "label"],

@@ -11,6 +11,7 @@ import { addAccountRoutes } from "./auth/account-routes.ts";
 import { addAdminRoutes } from "./auth/admin-routes.ts";
 import { describeAudience } from "./auth/audience.ts";
 import { forgetAuditEntries } from "./auth/audit.ts";
+import { addInvitationRoutes } from "./auth/invitation-routes.ts";
 import { forgetExpired } from "./auth/sessions.ts";
 import { deleteOverdue, pairOf } from "./base/discard.ts";
 import type { Parts } from "./base/parts.ts";
@@ -212,6 +213,8 @@ function openParts(environment: object, log: Log): Parts {
       deviceLogDays: config.DEVICE_LOG_DAYS,
       objectGraceDays: config.OBJECT_GRACE_DAYS,
     },
+    registration: { mode: config.REGISTRATION, bootstrapToken: config.BOOTSTRAP_TOKEN },
+    defaultHoldsProjects: config.DEFAULT_WORKSPACE_PROJECTS,
     metricsToken: config.METRICS_TOKEN,
     logsAll: config.LOG_REQUESTS,
     behindCloudflare: config.BEHIND_CLOUDFLARE,
@@ -245,6 +248,7 @@ addLiveness(app, {
 });
 addAccountRoutes(app);
 addAdminRoutes(app);
+addInvitationRoutes(app);
 addNodeRoutes(app, handlers);
 addProgressRoutes(app);
 addProjectRoutes(app);

@@ -131,6 +131,8 @@ const MORE_BODIES: Record<string, object> = {
   "POST /auth/refresh": { refresh_token: "x" },
   "POST /auth/password": { current_password: PASSWORD, new_password: `${PASSWORD}!` },
   "POST /admin/workspaces": { name: "hung" },
+  "POST /admin/invitations": {},
+  "POST /auth/invitation": { invitation: "x" },
   "POST /devices/enrol": {
     code: `vdc_${"x".repeat(22)}`,
     agent_version: "1",

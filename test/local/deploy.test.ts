@@ -61,6 +61,11 @@ describe("npm run deploy", () => {
     expect(Math.max(...kibibytes)).toBeLessThan(4_096);
   });
 
+  it("says by which way people register with vision", () => {
+    // Wrangler hides the values of variables that it is given.
+    expect(deploy(["--dry-run", "vision"]).stdout).toContain("env.REGISTRATION");
+  });
+
   it("refuses to deploy before the database can be migrated, and an unknown service", () => {
     const real = deploy(["markets"]);
     expect([real.status, real.stderr]).toEqual([

@@ -284,6 +284,11 @@ export async function everything(
     INSERT INTO task (id, kind, workspace_id, subject, payload)
     VALUES (${workflow_run_id}::uuid, 'workflow_video', ${workspaceId}::uuid, 'workflow', '{}')`);
   const compared = await comparison(world, { workspaceId, member }, model_id);
+  const invitation_id = randomUUID();
+  await world.visionDatabase.execute(sql`
+    INSERT INTO invitation (id, hash, workspace_id, role, expires_at)
+    VALUES (${invitation_id}::uuid, ${invitation_id}::bytea, ${workspaceId}::uuid, 'viewer',
+      now() + interval '1 day')`);
   const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
@@ -293,6 +298,7 @@ export async function everything(
   const fleet = { device_id, target_id, rollout_id };
   return {
     ...own,
+    invitation_id,
     ...labeled,
     ...trained,
     model_id,

@@ -7,7 +7,7 @@ const UUID = /[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
 /** An answer without what differs from world to world; `code` stands for a code of a node. */
 export const stable = (text: string, code: string) =>
   text
-    .replace(/"(display|actor)_name":"[0-9a-f-]{36}"/g, '"$1_name":"Ada"')
+    .replace(/"(display_name|actor_name|invited_by)":"[0-9a-f-]{36}"/g, '"$1":"Ada"')
     .replace(/[0-9a-f-]{36}@example\.com/g, "ada@example.com")
     .replace(UUID, (uuid) => (uuid.startsWith(NOBODYS.slice(0, 8)) ? uuid : NOBODYS))
     .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, SHOWN)
@@ -20,7 +20,7 @@ export const stable = (text: string, code: string) =>
     .replace(/"code":"[^"]*","workspace_id"/, `"code":"${code}","workspace_id"`)
     .replace(/"(dataset_)?sha256":"[0-9a-f]{64}"/g, `"$1sha256":"${"ab12".repeat(16)}"`)
     .replace(/"(p50|p95|p99)":[\d.]+/g, '"$1":12.5')
-    .replace(/"(vek|vdc|vdt)_[\w-]+"/g, '"$1_5bXkUu…"')
+    .replace(/"(vek|vdc|vdt|vni)_[\w-]+"/g, '"$1_5bXkUu…"')
     .replace(/"ms":[\d.]+/g, '"ms":1')
     .replace(/"seconds":[\d.]+,"served_by":"worker"/g, '"seconds":0.002,"served_by":"worker"')
     .replace(/"next_s":[\d.]+/g, '"next_s":58.3')

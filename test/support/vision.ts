@@ -69,13 +69,28 @@ export async function ask(
   };
 }
 
-/** A new account. The first one of a world is admin of its default workspace. */
-export async function register(url: string, email = `${crypto.randomUUID()}@example.com`) {
-  const address = { "CF-Connecting-IP": freshAddress() };
-  const registered = await ask(url, "POST", "/auth/register", {
-    body: { email, password: PASSWORD, display_name: email.split("@")[0] },
-    headers: address,
+/** Asks for a new account. */
+export const askToRegister = (
+  url: string,
+  email: string,
+  {
+    invitation,
+    headers = { "CF-Connecting-IP": freshAddress() },
+  }: { invitation?: string | undefined; headers?: Record<string, string> } = {},
+) =>
+  ask(url, "POST", "/auth/register", {
+    body: { email, password: PASSWORD, display_name: email.split("@")[0], invitation },
+    headers,
   });
+
+/** A new account. The first one of a world is admin of its default workspace. */
+export async function register(
+  url: string,
+  email = `${crypto.randomUUID()}@example.com`,
+  invitation?: string,
+) {
+  const address = { "CF-Connecting-IP": freshAddress() };
+  const registered = await askToRegister(url, email, { invitation, headers: address });
   expect(registered.status).toBe(201);
   const person: Person = {
     id: "",

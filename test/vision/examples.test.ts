@@ -247,6 +247,11 @@ const examined = () => ({
 });
 const EXPERIMENTS = experimentExamples(examined);
 
+const invited = () => {
+  const body = { workspace_id: base[example("workspace_id")] };
+  return admin.ok<{ invitation_id: string; code: string }>("POST", "/admin/invitations", body);
+};
+
 /** What operations need to be there beside one of everything. */
 const BEFORE: Record<string, () => Promise<Preparation>> = {
   refreshTokens: async () => {
@@ -257,6 +262,12 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     secret: (await register(w.world.urls.vision)).tokens.access_token,
   }),
   changePassword: async () => ({
+    secret: (await register(w.world.urls.vision)).tokens.access_token,
+  }),
+  listInvitations: async () => ids({ invitation_id: (await invited()).invitation_id }),
+  revokeInvitation: async () => ids({ invitation_id: (await invited()).invitation_id }),
+  acceptInvitation: async () => ({
+    ...ids({ invitation: (await invited()).code }),
     secret: (await register(w.world.urls.vision)).tokens.access_token,
   }),
   registerNode: async () =>

@@ -16,10 +16,11 @@ import {
   accountByEmail,
   accountById,
   createAccount,
-  normalEmail,
   replaceHash,
   userRecord,
 } from "./accounts.ts";
+import { Email } from "./email.ts";
+import { InvitationCode } from "./invitation-routes.ts";
 import {
   checkPassword,
   hashPassword,
@@ -50,12 +51,6 @@ const tags = ["Accounts"];
 /** Bytes of a body that anybody may send: an email and a password. */
 const OPEN_BODY = { bytesMax: 16 * 1024 };
 
-const email = z
-  .string()
-  .max(254)
-  .transform(normalEmail)
-  .pipe(z.email("must be an email address"))
-  .meta({ format: "email", example: "ada@example.com" });
 // Longer than what is accepted, so that the policy's own words answer; short enough to be hashed.
 const password = z.string().max(4 * PASSWORD_MAX);
 const newPassword = password.meta({
@@ -114,14 +109,28 @@ function addRegister(app: App<Parts>) {
     summary: "Make an account",
     description:
       "The user joins the default workspace as viewer; the first account of an installation is its " +
-      "admin.",
+      "admin. Where `REGISTRATION` is `invited` or `closed`, an account is made by an invitation " +
+      "alone, and where there is a `BOOTSTRAP_TOKEN`, whoever sends it as `invitation` becomes the " +
+      "first admin, once.",
     request: {
-      ...jsonBody(z.object({ email, password: newPassword, display_name: title() }), OPEN_BODY),
+      ...jsonBody(
+        z.object({
+          email: Email,
+          password: newPassword,
+          display_name: title(),
+          invitation: InvitationCode.optional().meta({
+            description:
+              "beyond the contract: a code that an admin made, whose workspace is joined as well; " +
+              "needed where registration is by invitation",
+          }),
+        }),
+        OPEN_BODY,
+      ),
     },
     responses: {
       201: json("the new user's tokens", TokenPair),
       ...errorResponses("bad_body", "email_taken", "invalid_request", "too_many_attempts"),
-      ...errorResponses("store_unavailable"),
+      ...errorResponses("not_invited", "store_unavailable"),
     },
   });
   app.openapi(route, async (context) => {
@@ -133,6 +142,8 @@ function addRegister(app: App<Parts>) {
       email: body.email,
       displayName: body.display_name,
       passwordHash: await hashPassword(body.password),
+      invitation: body.invitation,
+      requestId: context.var.requestId,
     });
     return context.json(await openSession(parts, account), 201);
   });
@@ -153,7 +164,7 @@ function addLogin(app: App<Parts>) {
       "line of its own, and so has each of the account's sessions, for whoever sends a token of it " +
       `as \`device\` (beyond the contract), which is counted instead of the address, ${PER_PAIR} ` +
       "wrong passwords a minute.",
-    request: { ...jsonBody(z.object({ email, password, device }), OPEN_BODY) },
+    request: { ...jsonBody(z.object({ email: Email, password, device }), OPEN_BODY) },
     responses: {
       200: json("tokens", TokenPair),
       ...errorResponses("bad_body", "bad_credentials", "invalid_request", "too_many_attempts"),

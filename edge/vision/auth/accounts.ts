@@ -9,6 +9,7 @@ import { batch, wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
 import { type Act, auditEntries } from "./audit.ts";
+import { acceptance, invitationUse, notInvited, openInvitation } from "./invitations.ts";
 import { forgetSessions } from "./scope.ts";
 
 /** The advisory lock of making an account: of two at once, only one can be the first. */
@@ -21,33 +22,58 @@ export interface Account {
   sessionVersion: number;
 }
 
-/** The spelling under which an email is stored and looked up. */
-export const normalEmail = (email: string): string => email.trim().toLowerCase();
+/** An account that is to be made. */
+interface NewAccount {
+  email: string;
+  displayName: string;
+  passwordHash: string;
+  /** The code of an invitation, or the bootstrap token. */
+  invitation: string | undefined;
+  requestId: string;
+}
 
 /**
- * Makes an account that is a viewer of the default workspace; the very first one is its admin.
- * Fails with `email_taken`.
+ * Makes an account that is a viewer of the default workspace, and has the role of its invitation.
+ * The very first one is admin of the default workspace; where there is a bootstrap token, the one
+ * that has it. Fails with `not_invited` where registration is not open to it, and `email_taken`.
  */
-export async function createAccount(
-  { database }: Parts,
-  account: { email: string; displayName: string; passwordHash: string },
-): Promise<Account> {
+export async function createAccount(parts: Parts, account: NewAccount): Promise<Account> {
+  const { mode, bootstrapToken } = parts.registration;
+  const { invitation: code } = account;
   const id = crypto.randomUUID();
-  const [, created] = await batch(database, [
+  const isFirstAdmin = code !== undefined && code === bootstrapToken?.reveal();
+  const byOrder = sql`CASE WHEN ${bootstrapToken === undefined}::boolean
+    AND NOT EXISTS (SELECT FROM account) THEN 'admin' ELSE 'viewer' END`;
+  const act = { action: "acceptInvitation", actorId: id, actorKind: "member" } as const;
+  const [, created] = await batch(parts.database, [
     sql`SELECT pg_advisory_xact_lock(${FIRST_ACCOUNT_LOCK}::int)`,
     sql`
-      WITH made AS (
+      WITH invited AS (${await openInvitation(code, account.email)}),
+      admitted AS (
+        SELECT CASE
+          WHEN ${isFirstAdmin}::boolean THEN CASE WHEN NOT EXISTS (
+            SELECT FROM membership m JOIN workspace w ON w.id = m.workspace_id
+             WHERE w.is_default AND m.role = 'admin') THEN 'admin' END
+          WHEN ${mode === "closed"}::boolean THEN NULL
+          WHEN EXISTS (SELECT FROM invited) THEN 'viewer'
+          WHEN ${mode === "open" && code === undefined}::boolean THEN ${byOrder} END AS role),
+      made AS (
         INSERT INTO account (id, email, display_name, password_hash)
-        VALUES (${id}::uuid, ${account.email}, ${account.displayName}, ${account.passwordHash})
+        SELECT ${id}::uuid, ${account.email}, ${account.displayName}, ${account.passwordHash}
+          FROM admitted WHERE role IS NOT NULL
         ON CONFLICT (email) DO NOTHING RETURNING id),
       joined AS (
         INSERT INTO membership (workspace_id, account_id, role)
-        SELECT w.id, made.id,
-          CASE WHEN EXISTS (SELECT FROM account) THEN 'viewer' ELSE 'admin' END
-          FROM made, workspace w WHERE w.is_default)
-      SELECT id FROM made`,
+        SELECT w.id, made.id, coalesce(invited.role, admitted.role)
+          FROM made, admitted, workspace w LEFT JOIN invited ON invited.workspace_id = w.id
+         WHERE w.is_default OR invited.id IS NOT NULL),
+      used AS (${invitationUse(sql`made.id`, sql`made`)}),
+      logged AS (${acceptance({ ...act, requestId: account.requestId })})
+      SELECT admitted.role IS NOT NULL AS admitted, EXISTS (SELECT FROM made) AS made FROM admitted`,
   ]);
-  if (created?.length === 0) {
+  const [outcome] = created as { admitted: boolean; made: boolean }[];
+  if (!outcome?.admitted) throw notInvited(mode, code);
+  if (!outcome.made) {
     throw new Failure("email_taken", "an account with this email exists; log in instead");
   }
   return {

@@ -11,6 +11,7 @@ import { callerOf, type Realm, within } from "./scope.ts";
 
 /** What is written down: operations, by their ids in the description of the API. */
 export const AUDIT_ACTIONS = [
+  "acceptInvitation",
   "activateModel",
   "addTarget",
   "changeFleetSettings",
@@ -24,6 +25,7 @@ export const AUDIT_ACTIONS = [
   "makeDevice",
   "makeDeviceCode",
   "makeEndpointKey",
+  "makeInvitation",
   "makeNodeCode",
   "makeWorkspace",
   "promoteModel",
@@ -32,6 +34,7 @@ export const AUDIT_ACTIONS = [
   "removeName",
   "revokeDevice",
   "revokeEndpointKey",
+  "revokeInvitation",
   "revokeNode",
   "revokeTask",
   "rollBackModel",

@@ -10,6 +10,7 @@ import { batch } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import type { Account } from "./accounts.ts";
 import { sha256, toBase64url } from "./digest.ts";
+import { LISTED_DAYS } from "./invitations.ts";
 import { forgetSessions } from "./scope.ts";
 import { keyFor, signAccess } from "./tokens.ts";
 
@@ -186,8 +187,9 @@ async function endAll(
 }
 
 /**
- * Deletes what no longer means anything: expired refresh tokens, ended windows of throttles, and
- * answers under an Idempotency-Key of more than a day ago. The minute cron calls it.
+ * Deletes what no longer means anything: expired refresh tokens, ended windows of throttles,
+ * answers under an Idempotency-Key of more than a day ago, invitations that ended long ago. The
+ * minute cron calls it.
  */
 export async function forgetExpired(parts: Parts): Promise<void> {
   const now = parts.clock();
@@ -197,5 +199,6 @@ export async function forgetExpired(parts: Parts): Promise<void> {
       DELETE FROM throttle WHERE key IN (SELECT key FROM throttle
         WHERE window_ends_at < ${at(now)} ORDER BY key FOR UPDATE SKIP LOCKED)`,
     sql`DELETE FROM idempotent_answer WHERE created_at < ${at(now - DAY)}`,
+    sql`DELETE FROM invitation WHERE expires_at < ${at(now - LISTED_DAYS * DAY)}`,
   ]);
 }

@@ -17,6 +17,10 @@ export interface LinkPrefix {
   workspaceId: string;
 }
 
+/** Who may make an account: anybody, whoever has an invitation, or nobody. */
+export const REGISTRATION_MODES = ["open", "invited", "closed"] as const;
+export type RegistrationMode = (typeof REGISTRATION_MODES)[number];
+
 /** What the service opens once per environment. */
 export interface Parts {
   database: Database;
@@ -45,6 +49,14 @@ export interface Parts {
     /** Days that an object is kept after nothing names it any more. */
     objectGraceDays: number;
   };
+  /** Who may make an account. */
+  registration: {
+    mode: RegistrationMode;
+    /** Makes the first admin of the default workspace, once. */
+    bootstrapToken: Secret | undefined;
+  };
+  /** Whether projects may lie in the default workspace, which every user is a viewer of. */
+  defaultHoldsProjects: boolean;
   /** Whether requests that succeed are logged too. */
   logsAll: boolean;
   /** Bearer of `/metrics`; without it that path is not there. */

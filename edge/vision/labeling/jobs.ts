@@ -2,7 +2,7 @@
 // edits take, its labeled frames, numbers for its classes.
 
 import { type SQL, sql } from "drizzle-orm";
-import type { job as jobs } from "../../../db/vision/schema.ts";
+import type { job as jobs } from "../../../db/vision/labeling.ts";
 import { Failure } from "../../../shared/errors.ts";
 import type { Job } from "../../../shared/labeling.ts";
 import type { Prompt } from "../../../shared/tasks.ts";

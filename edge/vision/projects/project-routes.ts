@@ -79,7 +79,7 @@ function addCreate(app: App<Parts>) {
     responses: {
       201: json("the project", Project),
       ...writeErrors,
-      ...errorResponses("idempotency_conflict"),
+      ...errorResponses("idempotency_conflict", "state_conflict"),
     },
   });
   app.openapi(route, async (context) => {

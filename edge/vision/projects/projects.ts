@@ -64,17 +64,22 @@ export async function findProjectFor(
 
 /** Makes a project without videos. */
 export async function createProject(
-  { database, clock }: Parts,
+  { database, clock, defaultHoldsProjects }: Parts,
   project: { workspaceId: string; name: string; description: string; createdBy: string },
 ): Promise<ProjectRow> {
   const { rows } = await database.execute<ProjectRow>(sql`
     WITH p AS (
       INSERT INTO project (id, workspace_id, name, description, created_by, created_at)
-      VALUES (${crypto.randomUUID()}::uuid, ${project.workspaceId}::uuid, ${project.name},
-        ${project.description}, ${project.createdBy}::uuid, ${iso(clock())}::timestamptz)
+      SELECT ${crypto.randomUUID()}::uuid, id, ${project.name}, ${project.description},
+          ${project.createdBy}::uuid, ${iso(clock())}::timestamptz
+        FROM workspace WHERE id = ${project.workspaceId}::uuid
+         AND (${defaultHoldsProjects}::boolean OR NOT is_default)
       RETURNING *)
     SELECT ${PROJECT} FROM p`);
-  return rows[0] as ProjectRow;
+  const [made] = rows;
+  if (made) return made;
+  const detail = "projects are made in a team's workspace here, not in the default one";
+  throw new Failure("state_conflict", `${detail}: name one by workspace_id`);
 }
 
 /** Renames or describes a project anew; fails with `not_found` when it was deleted meanwhile. */

@@ -99,6 +99,26 @@ const CHANGES: Record<string, () => Promise<Change>> = {
     before: null,
     after: { name: "Fresh" },
   }),
+  makeInvitation: async () => ({
+    path: "/admin/invitations",
+    body: { workspace_id: workspaceId, role: "engineer" },
+    subject: /^invitation:/,
+    workspaceId,
+    before: null,
+    after: { role: "engineer" },
+  }),
+  revokeInvitation: async () => {
+    const body = { workspace_id: workspaceId };
+    const made = await w.admin.ok("POST", "/admin/invitations", body);
+    const { invitation_id: id } = made as { invitation_id: string };
+    return {
+      path: `/admin/invitations/${id}`,
+      subject: `invitation:${id}`,
+      workspaceId,
+      before: { revoked_at: null },
+      after: { revoked_at: expect.any(String) },
+    };
+  },
   makeNodeCode: async () => ({
     path: "/admin/nodes/codes",
     body: { workspace_id: workspaceId },
@@ -315,7 +335,7 @@ describe("a change of an admin", () => {
       ]);
     }
     expect([...AUDIT_ACTIONS].toSorted()).toEqual(
-      [...Object.keys(CHANGES), "registerNode"].toSorted(),
+      [...Object.keys(CHANGES), "registerNode", "acceptInvitation"].toSorted(),
     );
   });
 
