@@ -38,7 +38,10 @@ export const ERRORS = {
   body_too_large: { status: 413, meaning: "the body is larger than this route takes" },
   file_too_large: { status: 413, meaning: "the file is larger than the limit" },
   too_many_frames: { status: 413, meaning: "the video has more frames than are looked at" },
-  quota_exceeded: { status: 413, meaning: "the workspace's storage is full" },
+  quota_exceeded: {
+    status: 413,
+    meaning: "the storage of a workspace or its maker, or another share, is used up",
+  },
   unsupported_media: { status: 415, meaning: "the file is no video or image of a kind we take" },
   range_not_satisfiable: { status: 416, meaning: "the Range lies outside the answer" },
   prompt_unknown: { status: 422, meaning: "the segmenter has no word for a prompt" },

@@ -3,6 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import {
+  type AnyPgColumn,
   bigint,
   bigserial,
   boolean,
@@ -41,9 +42,14 @@ export const workspace = pgTable(
     name: text("name").notNull(),
     /** The one that new users join; the first migration makes it. */
     isDefault: boolean("is_default").notNull().default(false),
+    /** The account that made it; what it stores counts for that account too. */
+    madeBy: uuid("made_by").references((): AnyPgColumn => account.id, { onDelete: "set null" }),
     createdAt: createdAt(),
   },
-  (table) => [uniqueIndex("workspace_default").on(table.isDefault).where(sql`is_default`)],
+  (table) => [
+    uniqueIndex("workspace_default").on(table.isDefault).where(sql`is_default`),
+    index("workspace_made_by").on(table.madeBy),
+  ],
 );
 
 export const account = pgTable("account", {

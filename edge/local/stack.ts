@@ -99,6 +99,8 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
     "BEHIND_CLOUDFLARE",
     "UPLOAD_BYTES_MAX",
     "WORKSPACE_BYTES_MAX",
+    "ACCOUNT_BYTES_MAX",
+    "ACCOUNT_WORKSPACES_MAX",
     "LISTENERS_MAX",
     "IMAGE_SECONDS_MAX",
     "REGISTRATION",

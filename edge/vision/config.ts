@@ -129,6 +129,10 @@ const Environment = z.object({
   UPLOAD_BYTES_MAX: whole(1).default(20 * 1024 ** 3),
   /** What a workspace may store, bytes. Default 1 TiB. */
   WORKSPACE_BYTES_MAX: whole(1).default(1024 ** 4),
+  /** What all workspaces that one account made may store together, bytes. Default 8 TiB. */
+  ACCOUNT_BYTES_MAX: whole(1).default(8 * 1024 ** 4),
+  /** Workspaces that one account may make. Default 50. */
+  ACCOUNT_WORKSPACES_MAX: whole(1).default(50),
   /** Sockets that may listen to one topic of progress. Default 8,192. */
   LISTENERS_MAX: whole(1, 32_768).default(8_192),
   /**

@@ -207,6 +207,8 @@ function openParts(environment: object, log: Log): Parts {
     limits: {
       uploadBytesMax: config.UPLOAD_BYTES_MAX,
       workspaceBytesMax: config.WORKSPACE_BYTES_MAX,
+      accountBytesMax: config.ACCOUNT_BYTES_MAX,
+      accountWorkspacesMax: config.ACCOUNT_WORKSPACES_MAX,
       listenersMax: config.LISTENERS_MAX,
       imageMsMax: config.IMAGE_SECONDS_MAX * 1_000,
       auditDays: config.AUDIT_DAYS,

@@ -14,7 +14,9 @@ import {
 } from "../../edge/http/database.ts";
 import { superuser } from "../../edge/local/postgres.ts";
 import { API } from "../../edge/vision/base/api.ts";
+import { newCode } from "../../edge/vision/fleet/enrolment.ts";
 import { ErrorBody } from "../../shared/errors.ts";
+import { Secret } from "../../shared/secret.ts";
 import { MINUTE, systemClock } from "../../shared/time.ts";
 import { describeApi } from "../support/common-routes.ts";
 import { type Cuttable, cuttable } from "../support/cuttable.ts";
@@ -23,7 +25,13 @@ import { form, mp4 } from "../support/media.ts";
 import { CAPABILITIES, registerTestNode } from "../support/nodes.ts";
 import { beginTransaction, type Transaction } from "../support/transactions.ts";
 import { newTenant, PASSWORD, type Person, register } from "../support/vision.ts";
-import { commitHours, createWorld, onlySchedules, type World } from "../support/world.ts";
+import {
+  commitHours,
+  createWorld,
+  onlySchedules,
+  VISION_TOKEN_SECRET,
+  type World,
+} from "../support/world.ts";
 
 /** What a caller waits at most, and one who asks for the health. */
 const ANSWER_MS = 15_000;
@@ -134,7 +142,8 @@ const MORE_BODIES: Record<string, object> = {
   "POST /admin/invitations": {},
   "POST /auth/invitation": { invitation: "x" },
   "POST /devices/enrol": {
-    code: `vdc_${"x".repeat(22)}`,
+    code: (await newCode({ tokenSecret: new Secret(VISION_TOKEN_SECRET), clock: systemClock }))
+      .code,
     agent_version: "1",
     platform: "linux-x64",
     runtime: "none",

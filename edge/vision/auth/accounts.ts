@@ -230,7 +230,10 @@ export async function listWorkspaces(
   return rows;
 }
 
-/** Makes a workspace whose admin is its maker. */
+/**
+ * Makes a workspace whose admin is its maker. Fails with `quota_exceeded` where the account made as
+ * many as it may.
+ */
 export async function createWorkspace(
   parts: Parts,
   { act, accountId, name }: { act: Act; accountId: string; name: string },
@@ -244,17 +247,25 @@ export async function createWorkspace(
     after: sql`jsonb_build_object('name', ${name}::text)`,
     from: sql`made`,
   });
-  await parts.database.execute(sql`
+  const max = parts.limits.accountWorkspacesMax;
+  const maker = sql`${accountId}::uuid`;
+  const insert = sql`
     WITH made AS (
-      INSERT INTO workspace (id, name, created_at)
-      VALUES (${id}::uuid, ${name}, ${now}::timestamptz) RETURNING id),
+      INSERT INTO workspace (id, name, made_by, created_at)
+      SELECT ${id}::uuid, ${name}, ${maker}, ${now}::timestamptz
+       WHERE (SELECT count(*) FROM workspace WHERE made_by = ${maker}) < ${max}::int
+      RETURNING id),
     joined AS (
       INSERT INTO membership (workspace_id, account_id, role)
-      SELECT id, ${accountId}::uuid, 'admin' FROM made)
-    ${entry}`);
+      SELECT id, ${maker}, 'admin' FROM made)
+    ${entry}`;
+  // Where two make the last one at once, the second counts the first's.
+  const lock = sql`SELECT FROM account WHERE id = ${maker} FOR NO KEY UPDATE`;
+  await batch(parts.database, [lock, insert]);
   // More rights need no new token: only what takes rights away ends the ones there are.
   forgetSessions(parts, accountId);
   const [made] = await listWorkspaces(parts, [id]);
-  if (!made) throw new Error("a workspace just made is not there");
-  return made;
+  if (made) return made;
+  const detail = "you have made as many workspaces as an account may";
+  throw new Failure("quota_exceeded", detail, { data: { workspaces_max: max } });
 }

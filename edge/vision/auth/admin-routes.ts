@@ -147,7 +147,7 @@ function addWorkspaces(app: App<Parts>) {
     responses: {
       201: json("the workspace", Workspace),
       ...adminErrors,
-      ...errorResponses("bad_body", "invalid_request"),
+      ...errorResponses("bad_body", "quota_exceeded", "invalid_request"),
     },
   });
   app.openapi(create, async (context) => {

@@ -1,5 +1,5 @@
 // Who may call a route, said in its description. One that needs a role names it there itself, and
-// declares the 403; what follows from how the others are guarded is added here, so that none is
+// declares `forbidden`; what follows from how the others are guarded is added here, so that none is
 // silent. A test reads every description.
 
 import type { App } from "../../http/app.ts";
@@ -10,7 +10,7 @@ interface Route {
   path: string;
   description?: string | undefined;
   security?: Record<string, unknown>[] | undefined;
-  responses: object;
+  responses: { 403?: { description: string } };
 }
 
 /** Completes the descriptions; to be called when all routes are there. */
@@ -18,7 +18,7 @@ export function describeAudience(app: App<Parts>): void {
   for (const definition of app.openAPIRegistry.definitions) {
     if (definition.type !== "route") continue;
     const route: Route = definition.route;
-    if ("403" in route.responses) continue;
+    if (route.responses[403]?.description.includes("`forbidden`")) continue;
     route.description = [route.description, audienceOf(route)].filter(Boolean).join(" ");
   }
 }

@@ -77,7 +77,7 @@ function addMake(app: App<Parts>) {
     responses: {
       201: json("the invitation with its code", NewInvitation),
       ...adminErrors,
-      ...errorResponses("bad_body", "invalid_request"),
+      ...errorResponses("bad_body", "not_found", "invalid_request"),
     },
   });
   app.openapi(route, async (context) => {

@@ -12,7 +12,7 @@ import type { Account } from "./accounts.ts";
 import { sha256, toBase64url } from "./digest.ts";
 import { LISTED_DAYS } from "./invitations.ts";
 import { forgetSessions } from "./scope.ts";
-import { keyFor, signAccess } from "./tokens.ts";
+import { keyedHash, signAccess } from "./tokens.ts";
 
 const REFRESH_TOKEN_MS = 30 * DAY;
 /** Milliseconds within which a rotation may be repeated, for a client that lost the answer. */
@@ -25,11 +25,7 @@ const at = (instant: number) => sql`${iso(instant)}::timestamptz`;
  * alike; without the key it is 256 bits that nobody can tell.
  */
 async function successor(parts: Parts, token: string): Promise<string> {
-  const { bytes } = await keyFor(parts.tokenSecret, "refresh");
-  const name = { name: "HMAC", hash: "SHA-256" };
-  const key = await crypto.subtle.importKey("raw", bytes, name, false, ["sign"]);
-  const signed = await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(token));
-  return toBase64url(new Uint8Array(signed));
+  return toBase64url(await keyedHash(parts.tokenSecret, "refresh", token));
 }
 
 interface Holder {

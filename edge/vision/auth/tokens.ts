@@ -52,6 +52,18 @@ export async function keyFor(secret: Secret, purpose: string): Promise<Key> {
   return key;
 }
 
+/** HMAC-SHA-256 of a text with the key of one purpose: without the secret nobody can tell it. */
+export async function keyedHash(
+  secret: Secret,
+  purpose: string,
+  text: string,
+): Promise<Uint8Array> {
+  const { bytes } = await keyFor(secret, purpose);
+  const name = { name: "HMAC", hash: "SHA-256" };
+  const key = await crypto.subtle.importKey("raw", bytes, name, false, ["sign"]);
+  return new Uint8Array(await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(text)));
+}
+
 /** A new access token. */
 export async function signAccess(
   { tokenSecret, clock }: Pick<Parts, "tokenSecret" | "clock">,

@@ -39,6 +39,9 @@ export interface Parts {
   limits: {
     uploadBytesMax: number;
     workspaceBytesMax: number;
+    /** What all workspaces that one account made may store together. */
+    accountBytesMax: number;
+    accountWorkspacesMax: number;
     listenersMax: number;
     /** By when an image to predict on is answered, whoever looks. */
     imageMsMax: number;

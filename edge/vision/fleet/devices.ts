@@ -50,7 +50,7 @@ const deviceColumns = (now: SQL): SQL => sql`d.id::text AS device_id,
   ${wireTime(sql`d.created_at`)} AS created_at, ${wireTime(sql`d.updated_at`)} AS updated_at`;
 
 type DeviceRow = Device & Record<string, unknown>;
-type DeviceParts = Pick<Parts, "database" | "clock">;
+type DeviceParts = Pick<Parts, "database" | "clock" | "tokenSecret">;
 
 /** Which devices are meant; each member narrows it. */
 export interface DeviceFilter {

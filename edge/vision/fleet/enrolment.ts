@@ -12,12 +12,15 @@ import type { AttemptTable } from "../../http/throttle.ts";
 import { checkGuess, clientAddress } from "../../http/throttle.ts";
 import { type Act, actorKindOf, auditEntries } from "../auth/audit.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
+import { keyedHash } from "../auth/tokens.ts";
 import type { Parts } from "../base/parts.ts";
 import { instantOf, newDeviceToken, opensAt, tokenOf } from "./device-access.ts";
 
 const CODE_PREFIX = "vdc_";
 /** 128 bits, which nobody guesses. */
 const CODE_BYTES = 16;
+/** Bytes of a keyed hash of them that end a code: what lacks it was not made here. */
+const MARK_BYTES = 6;
 const CODE_MS = DAY;
 /** Wrong codes that one address may try in a minute. */
 const PER_ADDRESS = 60;
@@ -31,10 +34,25 @@ export interface NewCode {
   expiresAt: string;
 }
 
+type CodeParts = Pick<Parts, "clock" | "tokenSecret">;
+
 /** A code that opens for a day. */
-export async function newCode({ clock }: Pick<Parts, "clock">): Promise<NewCode> {
-  const code = CODE_PREFIX + toBase64url(crypto.getRandomValues(new Uint8Array(CODE_BYTES)));
-  return { code, hash: await sha256(code), expiresAt: iso(clock() + CODE_MS) };
+export async function newCode(parts: CodeParts): Promise<NewCode> {
+  const random = toBase64url(crypto.getRandomValues(new Uint8Array(CODE_BYTES)));
+  const code = await marked(parts, random);
+  return { code, hash: await sha256(code), expiresAt: iso(parts.clock() + CODE_MS) };
+}
+
+async function marked({ tokenSecret }: Pick<CodeParts, "tokenSecret">, random: string) {
+  const mark = (await keyedHash(tokenSecret, "enrolment", random)).subarray(0, MARK_BYTES);
+  return CODE_PREFIX + random + toBase64url(mark);
+}
+
+/** Whether a code was made here: one that somebody made up is known without the database. */
+async function isMadeHere(parts: Pick<CodeParts, "tokenSecret">, code: string): Promise<boolean> {
+  const length = Math.ceil((CODE_BYTES * 8) / 6);
+  const random = code.slice(CODE_PREFIX.length, CODE_PREFIX.length + length);
+  return code === (await marked(parts, random));
 }
 
 /** What the audit log says of a code that a statement's part `made` made for a device. */
@@ -52,7 +70,7 @@ export const codeEntry = (act: Act, { expiresAt }: NewCode) =>
  * device's former ones end then.
  */
 export async function renewCode(
-  parts: Pick<Parts, "database" | "clock">,
+  parts: Pick<Parts, "database"> & CodeParts,
   { deviceId, act }: { deviceId: string; act: Act },
 ): Promise<EnrolmentCode> {
   const fresh = await newCode(parts);
@@ -78,23 +96,29 @@ interface Enrolment extends Record<string, unknown> {
 }
 
 /**
- * Enrols a device, as `useCode` does. Wrong codes are limited, of an address or, where none is
- * known, of all: a code is of 128 bits, so that this protects the database, not codes; a right one
- * is taken back, so that a fleet behind one address is let in. Fails with `too_many_attempts`, and
- * with `unauthorized` for a code that does not open.
+ * Enrols a device, as `useCode` does. Codes that were made here and do not open are limited, of an
+ * address or, where none is known, of all; one that opens is taken back, so that a fleet behind one
+ * address is let in. What strangers make up asks no database, so that it neither counts there nor
+ * keeps a device waiting. Fails with `too_many_attempts`, and with `unauthorized` for a code that
+ * does not open.
  */
 export async function enrolDevice(
   parts: Parts,
   request: { header(name: string): string | undefined },
   { body, requestId }: { body: EnrolDevice; requestId: string },
 ): Promise<Enrolment & { token: string }> {
+  const refused = new Failure(
+    "unauthorized",
+    "the code is unknown, used or expired; ask for a new one",
+  );
+  if (!(await isMadeHere(parts, body.code))) throw refused;
   const address = clientAddress(request, parts.behindCloudflare);
   const key = address === null ? "enrol" : `enrol ${address}`;
   const limits = address === null ? [] : [{ key: `wrong ${key}`, attemptsMax: PER_ADDRESS }];
   const guess = { limits, line: key, known: null };
   const enrolled = await checkGuess(parts, ATTEMPTS, guess, () => useCode(parts, body, requestId));
-  if (enrolled) return enrolled;
-  throw new Failure("unauthorized", "the code is unknown, used or expired; ask for a new one");
+  if (!enrolled) throw refused;
+  return enrolled;
 }
 
 /**

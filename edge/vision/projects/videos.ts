@@ -119,61 +119,102 @@ export async function listVideos(database: Database, projectId: string): Promise
   return rows;
 }
 
+/** Workspaces as a condition on a column. */
+type WorkspaceFilter = (column: SQL) => SQL;
+
+const one =
+  (workspaceId: string): WorkspaceFilter =>
+  (column) =>
+    sql`${column} = ${workspaceId}::uuid`;
+
+/** All that were made by whoever made this one; none where nobody did. */
+const ofItsMaker =
+  (workspaceId: string): WorkspaceFilter =>
+  (column) =>
+    sql`${column} IN (SELECT id FROM workspace WHERE made_by = (
+      SELECT made_by FROM workspace WHERE id = ${workspaceId}::uuid))`;
+
+const OWN = sql`workspace_id`;
+
 /**
- * Bytes that a workspace's videos, open uploads, weights files, models, exported models, training
- * runs and results of comparisons take up, as a subselect. An export that is being made counts with
- * what its file will take, a run with its dataset, its checkpoint and its artifacts; weights that
- * are a model's are no artifact besides.
+ * Bytes that the videos, open uploads, weights files, models, exported models, training runs and
+ * results of comparisons of workspaces take up, as a subselect. An export that is being made counts
+ * with what its file will take, a run with its dataset, its checkpoint and its artifacts; weights
+ * that are a model's are no artifact besides.
  */
-const usedBytes = (workspaceId: string, now: number) => sql`(
+const usedBytes = (isChosen: WorkspaceFilter, now: number) => sql`(
   SELECT coalesce((SELECT sum(v.bytes) FROM video v JOIN project p ON p.id = v.project_id
-      WHERE p.workspace_id = ${workspaceId}::uuid), 0)
-    + coalesce((SELECT sum(u.bytes) FROM upload u WHERE u.workspace_id = ${workspaceId}::uuid
+      WHERE ${isChosen(sql`p.workspace_id`)}), 0)
+    + coalesce((SELECT sum(u.bytes) FROM upload u WHERE ${isChosen(sql`u.workspace_id`)}
       AND u.video_id IS NULL AND u.aborted_at IS NULL
       AND u.expires_at > ${iso(now)}::timestamptz), 0)
-    + coalesce((SELECT sum(bytes) FROM weights_file
-      WHERE workspace_id = ${workspaceId}::uuid), 0)
-    + coalesce((SELECT sum(bytes) FROM model WHERE workspace_id = ${workspaceId}::uuid), 0)
+    + coalesce((SELECT sum(bytes) FROM weights_file WHERE ${isChosen(OWN)}), 0)
+    + coalesce((SELECT sum(bytes) FROM model WHERE ${isChosen(OWN)}), 0)
     + coalesce((SELECT sum(coalesce(bytes, bytes_expected)) FROM model_export
-      WHERE workspace_id = ${workspaceId}::uuid AND state <> 'failed'), 0)
+      WHERE ${isChosen(OWN)} AND state <> 'failed'), 0)
     + coalesce((SELECT sum(coalesce((dataset->'manifest'->>'bytes')::bigint, 0)
         + coalesce((checkpoint->>'bytes')::bigint, 0)) FROM training_run
-      WHERE workspace_id = ${workspaceId}::uuid), 0)
+      WHERE ${isChosen(OWN)}), 0)
     + coalesce((SELECT sum((one->>'bytes')::bigint)
       FROM training_run r, jsonb_array_elements(r.artifacts) one
-      WHERE r.workspace_id = ${workspaceId}::uuid AND NOT EXISTS (SELECT FROM model m
+      WHERE ${isChosen(sql`r.workspace_id`)} AND NOT EXISTS (SELECT FROM model m
         WHERE m.workspace_id = r.workspace_id AND m.storage_key = one->>'key')), 0)
-    + coalesce((SELECT sum(bytes) FROM comparison_session
-      WHERE workspace_id = ${workspaceId}::uuid), 0))`;
+    + coalesce((SELECT sum(bytes) FROM comparison_session WHERE ${isChosen(OWN)}), 0))`;
 
-/** Whether so many more bytes have room. It holds within a batch that began with `lockRoom`. */
-export const hasRoom = ({ limits, clock }: Parts, workspaceId: string, bytes: number) =>
-  sql`${usedBytes(workspaceId, clock())} + ${bytes}::bigint <= ${limits.workspaceBytesMax}::bigint`;
+/**
+ * Whether so many more bytes have room in a workspace, and beside all else that its maker made. It
+ * holds within a batch that began with `lockRoom`.
+ */
+export const hasRoom = ({ limits, clock }: Parts, workspaceId: string, bytes: number) => {
+  const now = clock();
+  return sql`${usedBytes(one(workspaceId), now)} + ${bytes}::bigint
+      <= ${limits.workspaceBytesMax}::bigint
+    AND ${usedBytes(ofItsMaker(workspaceId), now)} + ${bytes}::bigint
+      <= ${limits.accountBytesMax}::bigint`;
+};
 
-/** Locks a workspace: of requests that add to it at once, each sees what the one before added. */
-export const lockRoom = (workspaceId: string): SQL =>
-  sql`SELECT FROM workspace WHERE id = ${workspaceId}::uuid FOR NO KEY UPDATE`;
+/**
+ * Locks a workspace with all others of its maker: of requests that add to them at once, each sees
+ * what the one before added.
+ */
+export const lockRoom = (workspaceId: string): SQL => sql`
+  SELECT FROM workspace WHERE id = ${workspaceId}::uuid OR ${ofItsMaker(workspaceId)(sql`id`)}
+   ORDER BY id FOR NO KEY UPDATE`;
 
-/** Fails with `quota_exceeded` when so many more bytes have no room in the workspace. */
+/**
+ * Fails with `quota_exceeded` when so many more bytes have no room in the workspace, or beside all
+ * else that its maker made.
+ */
 export async function checkQuota(parts: Parts, workspaceId: string, bytes: number): Promise<void> {
-  const { rows } = await parts.database.execute<{ used: number }>(
-    sql`SELECT ${usedBytes(workspaceId, parts.clock())}::float8 AS used`,
-  );
-  const used = rows[0]?.used ?? 0;
-  const bytesMax = parts.limits.workspaceBytesMax;
-  if (used + bytes <= bytesMax) return;
-  throw quotaExceeded(bytesMax, { wanted: bytes, used });
+  const { workspaceBytesMax, accountBytesMax } = parts.limits;
+  const now = parts.clock();
+  const { rows } = await parts.database.execute<{ used: number; usedByMaker: number }>(sql`
+    SELECT ${usedBytes(one(workspaceId), now)}::float8 AS used,
+      ${usedBytes(ofItsMaker(workspaceId), now)}::float8 AS "usedByMaker"`);
+  const { used = 0, usedByMaker = 0 } = rows[0] ?? {};
+  if (used + bytes > workspaceBytesMax)
+    throw full("the workspace's storage", { used, wanted: bytes, max: workspaceBytesMax });
+  if (usedByMaker + bytes > accountBytesMax) {
+    const storage = "the storage of all workspaces that one account made";
+    throw full(storage, { used: usedByMaker, wanted: bytes, max: accountBytesMax });
+  }
+}
+
+/** Fails with `quota_exceeded` after a statement that found no room, whatever was freed since. */
+export async function refuseFull(parts: Parts, workspaceId: string, bytes: number): Promise<never> {
+  await checkQuota(parts, workspaceId, bytes);
+  const max = parts.limits.workspaceBytesMax;
+  throw full("the workspace's storage", { used: undefined, wanted: bytes, max });
 }
 
 const MAKING_ROOM = "delete videos, training runs, models or files of weights first";
 
-/** The failure of a workspace that has no room for so many more bytes. */
-export const quotaExceeded = (
-  bytesMax: number,
-  { wanted, used }: { wanted: number; used?: number },
+const full = (
+  storage: string,
+  { used, wanted, max }: { used: number | undefined; wanted: number; max: number },
 ) =>
-  new Failure("quota_exceeded", `the workspace's storage is full; ${MAKING_ROOM}`, {
-    data: { bytes_used: used, bytes_wanted: wanted, bytes_max: bytesMax },
+  new Failure("quota_exceeded", `${storage} is full; ${MAKING_ROOM}`, {
+    data: { bytes_used: used, bytes_wanted: wanted, bytes_max: max },
   });
 
 export interface NewVideo {
@@ -221,7 +262,7 @@ export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow>
     rows[0] ?? (await findVideos(parts.database, [video.workspaceId], [video.videoId]))[0];
   if (!row) {
     if (video.uploadId) throw new Failure("state_conflict", "the upload was aborted");
-    throw quotaExceeded(parts.limits.workspaceBytesMax, { wanted: video.bytes });
+    return refuseFull(parts, video.workspaceId, video.bytes);
   }
   // The minute cron asks for the probes that are missing.
   await submit(parts, [probeTask(row)]).catch((error: unknown) =>

@@ -10,13 +10,7 @@ import { batch, type Database, isSilent, wireTime } from "../../http/database.ts
 import { discardObjects } from "../base/discard.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
-import {
-  checkQuota,
-  hasRoom,
-  lockRoom,
-  quotaExceeded,
-  workspacePrefix,
-} from "../projects/videos.ts";
+import { checkQuota, hasRoom, lockRoom, refuseFull, workspacePrefix } from "../projects/videos.ts";
 import { knownWeights } from "../tasks/nodes.ts";
 import { source } from "../tasks/objects.ts";
 import { formParts } from "../uploads/form.ts";
@@ -161,7 +155,7 @@ interface NewWeights {
 }
 
 async function insertWeights(parts: Parts, one: NewWeights): Promise<WeightsFile> {
-  const { database, limits } = parts;
+  const { database } = parts;
   const insert = sql`
     WITH w AS (
       INSERT INTO weights_file (id, workspace_id, name, dataset, format, storage_key, bytes,
@@ -172,8 +166,7 @@ async function insertWeights(parts: Parts, one: NewWeights): Promise<WeightsFile
     SELECT ${WEIGHTS} FROM w`;
   const lock = lockRoom(one.workspaceId);
   const [, rows] = await batch<[unknown, WeightsFile]>(database, [lock, insert]);
-  if (!rows[0]) throw quotaExceeded(limits.workspaceBytesMax, { wanted: one.bytes });
-  return rows[0];
+  return rows[0] ?? refuseFull(parts, one.workspaceId, one.bytes);
 }
 
 /** Deletes weights, unless a run that has not ended starts from them. */

@@ -19,7 +19,7 @@ import {
   hasRoom,
   lockRoom,
   objectKeys,
-  quotaExceeded,
+  refuseFull,
   refuseGone,
   type VideoRow,
 } from "../projects/videos.ts";
@@ -95,7 +95,7 @@ export async function beginUpload(
     const lock = lockRoom(project.workspaceId);
     const [, rows] = await batch<[unknown, UploadRow]>(database, [lock, insert]);
     if (rows[0]) return rows[0];
-    throw quotaExceeded(limits.workspaceBytesMax, { wanted: upload.bytes });
+    return await refuseFull(parts, project.workspaceId, upload.bytes);
   } catch (thrown) {
     await abortMultipart(parts, key, multipartId);
     return refuseGone(thrown);

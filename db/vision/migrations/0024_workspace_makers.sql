@@ -1,0 +1,3 @@
+ALTER TABLE "workspace" ADD COLUMN "made_by" uuid;--> statement-breakpoint
+ALTER TABLE "workspace" ADD CONSTRAINT "workspace_made_by_account_id_fk" FOREIGN KEY ("made_by") REFERENCES "public"."account"("id") ON DELETE set null ON UPDATE no action;--> statement-breakpoint
+CREATE INDEX "workspace_made_by" ON "workspace" USING btree ("made_by");
