@@ -258,19 +258,21 @@ function people({ labelers, predictionsADay }: Use): Work {
   const messages = 1 + imageBytes / 1_048_576;
   const isPredicting = predictionsADay > 0 ? 1 : 0;
   return sum([
-    // The meter's `begin` and `record` and the node's line are a call each
-    // (edge/vision/endpoints/predict.ts); 20 messages count as one request. Processor time of the
-    // whole workerd: test/bench/README.md. The statement names the endpoint and its models.
+    // The node's line is a call; 20 messages count as one request. Processor time of the whole
+    // workerd: test/bench/README.md. The statement names the endpoint and its models.
     times(predictionsADay * DAYS, {
       requests: 1,
       cpuMs: 4.6,
       statements: 1,
       answerBytes: 2_399,
-      objectRequests: 3 + messages / 20,
+      objectRequests: 1 + messages / 20,
       objectSeconds: answerSeconds + 0.002,
     }),
     // Each isolate lists the nodes once a second (BELIEVED_MS, edge/vision/serving/direct.ts).
     times(isPredicting * isolates * MONTH_SECONDS, { statements: 1, answerBytes: 692 }),
+    // Each isolate takes of a key's requests and tells the meter what it counted, once a second
+    // (edge/vision/endpoints/meter-batch.ts).
+    times(isPredicting * isolates * MONTH_SECONDS, { objectRequests: 2 }),
     // The meter's alarm comes every ten seconds (FLUSH_MS, endpoint-meter.ts) and writes two
     // counts and a last answer, each with its index, and the alarm itself.
     times(isPredicting * (MONTH_SECONDS / 10), { objectRequests: 1, objectRows: 7 }),

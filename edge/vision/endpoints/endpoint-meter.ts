@@ -1,4 +1,5 @@
 // The EndpointMeter object: counts what becomes of an endpoint's requests, and limits its keys.
+// Isolates tell it what came to an end, at most once a second each.
 // Counts stay in memory until the next flush, ten seconds or some hundred requests later, and lie
 // then in the object's own SQLite: minutes for the last hour, hours for the last week, a row for
 // each model and none for a request; beside them what trials came to since the endpoint was made.
@@ -8,25 +9,25 @@ import { DurableObject } from "cloudflare:workers";
 import type { WindowName } from "../../../shared/endpoints.ts";
 import { DAY, HOUR, MINUTE, systemClock } from "../../../shared/time.ts";
 import { REFERENCE_DETECTIONS } from "./drift.ts";
+import { IsolateReports } from "./isolate-reports.ts";
 import { type BucketChanges, type KeyBucket, KeyBuckets } from "./key-buckets.ts";
 import type {
   KeyGate,
   MeterReading,
+  MeterReport,
   MeterRequest,
   MeterRpc,
   MeterShadow,
   MeterWindow,
 } from "./meter.ts";
-import { addRequest, addShadowOf, emptyRollup, merge, type Rollup } from "./rollups.ts";
+import { addRequest, addShadowOf, emptyRollup, merge, type Rollup, UNANSWERED } from "./rollups.ts";
 import { type Trial, TrialStore, trialName } from "./trials.ts";
 
 const FLUSH_MS = 10_000;
 const FLUSH_REQUESTS = 256;
-/** A request that was not heard of for so long has no answer any more. */
-const RUNNING_MS_MAX = 5 * MINUTE;
-/** How long ids of ended requests are known, so that a repeated report counts nothing. */
-const ENDED_MS = MINUTE;
 const NO_MODEL = "";
+/** How a request ended whose end was never told. */
+const LOST = { ...UNANSWERED, code: "unknown" };
 
 /** How long each grain lasts, and how long it is kept. */
 const GRAINS = {
@@ -56,10 +57,7 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
   #fresh = new Map<string, FreshRollup>();
   #unwritten = 0;
   #flushIsSet = false;
-  /** When each request that is under way began, by its id. */
-  readonly #running = new Map<string, number>();
-  /** When each request ended of which a second report may come, in this order. */
-  readonly #ended = new Map<string, number>();
+  readonly #isolates = new IsolateReports();
   readonly #buckets: KeyBuckets;
   readonly #references = new Map<string, number[]>();
   /** When each model last answered. */
@@ -98,22 +96,24 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
     this.#buckets = new KeyBuckets(buckets);
   }
 
-  async begin(id: string, gate: KeyGate | null): Promise<number> {
-    const now = systemClock();
-    if (gate) {
-      const waitMs = this.#buckets.take(gate.keyId, gate.limit, now);
-      // What was taken is written down with the next flush.
-      await this.#flushLater();
-      if (waitMs > 0) return waitMs;
-    }
-    if (!this.#ended.has(id)) this.#running.set(id, now);
-    return 0;
+  async take(gate: KeyGate, wanted: number): Promise<{ count: number; waitMs: number }> {
+    const taken = this.#buckets.take(gate, systemClock(), wanted);
+    // What was taken is written down with the next flush.
+    await this.#flushLater();
+    return taken;
   }
 
-  async record(request: MeterRequest): Promise<void> {
-    const { id, at, modelId, isValidated = false, trial = null, ...end } = request;
-    this.#running.delete(id);
-    if (this.#isRepeated(id)) return;
+  async report(report: MeterReport): Promise<void> {
+    if (!this.#isolates.take(report, systemClock())) return;
+    for (const { gate, count } of report.givenBack) this.#buckets.giveBack(gate, count);
+    for (const request of report.ended) this.#count(request);
+    for (const shadow of report.shadows) this.#countShadow(shadow);
+    this.#unwritten += report.ended.length + report.shadows.length;
+    if (this.#unwritten >= FLUSH_REQUESTS) this.#flush();
+    await this.#flushLater();
+  }
+
+  #count({ at, modelId, isValidated = false, trial = null, ...end }: MeterRequest) {
     if (trial && modelId !== null) this.#trials.add(trialName(modelId), trial);
     const isReference =
       !isValidated && end.scores !== null && modelId !== null && this.#refers(modelId, end.scores);
@@ -122,20 +122,17 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
     }
     const { rollup } = this.#freshOf(at, modelId ?? NO_MODEL);
     addRequest(rollup, isReference ? { ...end, scores: null } : end);
-    await this.#counted();
   }
 
-  async recordShadow({ id, at, modelId, counts, trial = null }: MeterShadow): Promise<void> {
-    if (this.#isRepeated(id)) return;
+  #countShadow({ at, modelId, counts, trial = null }: MeterShadow) {
     if (trial) this.#trials.add(trialName(modelId, trial.liveModelId), trial.sample);
     addShadowOf(this.#freshOf(at, NO_MODEL).rollup, modelId, counts);
-    await this.#counted();
   }
 
   async read(now: number): Promise<MeterReading> {
-    this.#forgetLost();
+    this.#countLost();
     return {
-      inFlight: this.#running.size,
+      inFlight: this.#isolates.running,
       unwritten: this.#unwritten,
       windows: this.#windows(now),
       references: Object.fromEntries(this.#references),
@@ -181,28 +178,13 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
     return fresh;
   }
 
-  /** Lets go of requests whose service died with them. */
-  #forgetLost() {
-    const oldest = systemClock() - RUNNING_MS_MAX;
-    for (const [id, began] of this.#running) if (began < oldest) this.#running.delete(id);
-  }
-
-  /** Whether a report came before; notes that it came. */
-  #isRepeated(id: string): boolean {
-    if (this.#ended.has(id)) return true;
-    const oldest = systemClock() - ENDED_MS;
-    for (const [ended, at] of this.#ended) {
-      if (at >= oldest) break;
-      this.#ended.delete(ended);
+  /** Counts requests whose isolate fell silent: nobody knows how they ended. */
+  #countLost() {
+    for (const { running, at } of this.#isolates.lost(systemClock())) {
+      const { rollup } = this.#freshOf(at, NO_MODEL);
+      for (let lost = 0; lost < running; lost++) addRequest(rollup, LOST);
+      this.#unwritten += running;
     }
-    this.#ended.set(id, systemClock());
-    return false;
-  }
-
-  async #counted() {
-    this.#unwritten += 1;
-    if (this.#unwritten >= FLUSH_REQUESTS) this.#flush();
-    await this.#flushLater();
   }
 
   async #flushLater() {
@@ -213,7 +195,7 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
 
   /** Writes down what is in memory only, all or nothing, and lets go of what is too old. */
   #flush() {
-    this.#forgetLost();
+    this.#countLost();
     const now = systemClock();
     const buckets = this.#buckets.changes(now);
     this.ctx.storage.transactionSync(() => {

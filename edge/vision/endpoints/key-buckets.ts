@@ -3,6 +3,7 @@
 // one, so what is full again is forgotten; with it go those of revoked keys, by themselves.
 
 import { MINUTE } from "../../../shared/time.ts";
+import type { KeyGate } from "./meter.ts";
 import { fullBucket, type RateLimit, type TokenBucket, take } from "./token-bucket.ts";
 
 /** A bucket, and from when on it is full unless somebody takes from it. */
@@ -27,14 +28,29 @@ export class KeyBuckets {
     this.#buckets = new Map(written);
   }
 
-  /** Takes one request from a key; returns the milliseconds until it opens again, 0 if it did. */
-  take(keyId: string, limit: RateLimit, now: number): number {
+  /**
+   * Takes as many requests of a key as it has, at most so many; where it has none, tells the
+   * milliseconds until it has one again.
+   */
+  take({ keyId, limit }: KeyGate, now: number, wanted: number): { count: number; waitMs: number } {
     const held = this.#buckets.get(keyId) ?? fullBucket(limit, now);
-    const { bucket, waitMs } = take(held, limit, now);
-    const fillMs = ((limit.burst - bucket.tokens) * MINUTE) / limit.requestsPerMinute;
-    this.#buckets.set(keyId, { ...bucket, fullAt: Math.ceil(bucket.at + fillMs) });
+    const { bucket, count, waitMs } = take(held, limit, { at: now, wanted });
+    this.#set(keyId, limit, bucket);
+    return { count, waitMs };
+  }
+
+  /** Puts requests back that were taken and not made. */
+  giveBack({ keyId, limit }: KeyGate, count: number): void {
+    const held = this.#buckets.get(keyId);
+    // What is full again has been forgotten.
+    if (!held) return;
+    this.#set(keyId, limit, { ...held, tokens: Math.min(limit.burst, held.tokens + count) });
+  }
+
+  #set(keyId: string, limit: RateLimit, { tokens, at }: TokenBucket) {
+    const fillMs = ((limit.burst - tokens) * MINUTE) / limit.requestsPerMinute;
+    this.#buckets.set(keyId, { tokens, at, fullAt: Math.ceil(at + fillMs) });
     this.#takenFrom.add(keyId);
-    return waitMs;
   }
 
   /** What is to be written down at an instant. */

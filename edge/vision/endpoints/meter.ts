@@ -1,4 +1,4 @@
-// The meter of an endpoint, as requests reach it: counts them, limits its keys. One object for each
+// The meter of an endpoint, as isolates reach it: counts requests, limits keys. One object for each
 // endpoint, and one for the default routes of each workspace. Counting is for show: a meter that
 // cannot be reached is logged and fails no request.
 
@@ -10,8 +10,6 @@ import type { Trial, TrialSample } from "./trials.ts";
 
 /** A request as the meter takes it. */
 export interface MeterRequest extends RequestEnd {
-  /** Id of this request alone: a second report of it counts nothing. */
-  id: string;
   /** When it ended, epoch milliseconds. */
   at: number;
   /** Null where it got no model. */
@@ -23,7 +21,7 @@ export interface MeterRequest extends RequestEnd {
 }
 
 /** What a shadow's look at an image came to, as the meter takes it. */
-export interface MeterShadow extends Pick<MeterRequest, "id" | "at"> {
+export interface MeterShadow extends Pick<MeterRequest, "at"> {
   /** The model that is the shadow. */
   modelId: string;
   counts: ShadowCounts;
@@ -35,6 +33,25 @@ export interface MeterShadow extends Pick<MeterRequest, "id" | "at"> {
 export interface KeyGate {
   keyId: string;
   limit: RateLimit;
+}
+
+/** So many requests that a key lets in. */
+export interface KeyShare {
+  gate: KeyGate;
+  count: number;
+}
+
+/** What an isolate tells a meter at once. */
+export interface MeterReport {
+  isolate: string;
+  /** Counts the reports of the isolate: a second one of the same number counts nothing. */
+  number: number;
+  /** Requests of the isolate that are under way. */
+  running: number;
+  ended: MeterRequest[];
+  shadows: MeterShadow[];
+  /** Requests that were taken of keys, and were not made. */
+  givenBack: KeyShare[];
 }
 
 /** What an object has counted in a window, by model; those that got none are under "". */
@@ -57,12 +74,11 @@ export interface MeterReading {
 /** What an EndpointMeter object answers to. */
 export interface MeterRpc {
   /**
-   * A request begins. Returns the milliseconds after which its key opens again; 0 lets it in. One
-   * that is refused has not begun.
+   * Takes as many requests of a key as it has, at most so many. Where it has none, `waitMs` is how
+   * long until it has one again.
    */
-  begin(id: string, gate: KeyGate | null): Promise<number>;
-  record(request: MeterRequest): Promise<void>;
-  recordShadow(shadow: MeterShadow): Promise<void>;
+  take(gate: KeyGate, wanted: number): Promise<{ count: number; waitMs: number }>;
+  report(report: MeterReport): Promise<void>;
   /** What was counted until an instant. */
   read(now: number): Promise<MeterReading>;
   /** When a model last answered, epoch milliseconds; null where it never did. */
@@ -73,7 +89,8 @@ export interface MeterRpc {
 
 export type MeterParts = Pick<Parts, "meters" | "log">;
 
-const meterCalled = ({ meters }: MeterParts, name: string): MeterRpc =>
+/** The meter of a name. */
+export const meterCalled = ({ meters }: MeterParts, name: string): MeterRpc =>
   // The namespace does not know the class of its objects.
   meters.get(meters.idFromName(name)) as unknown as MeterRpc;
 

@@ -23,22 +23,19 @@ import {
 import { requireMasks } from "../serving/masks.ts";
 import { validationReference } from "./drift.ts";
 import type { OpenedEndpoint } from "./keys.ts";
+import type { KeyGate, MeterRequest } from "./meter.ts";
+import { defaultBatch, endpointBatch, type MeterBatch } from "./meter-batch.ts";
 import {
-  defaultMeter,
-  endpointMeter,
-  type KeyGate,
-  type MeterRequest,
-  type MeterRpc,
-  tell,
-} from "./meter.ts";
-import { classCounts, DRIFT_CONFIDENCE_MIN, driftBins, type RequestEnd } from "./rollups.ts";
+  classCounts,
+  DRIFT_CONFIDENCE_MIN,
+  driftBins,
+  type RequestEnd,
+  UNANSWERED,
+} from "./rollups.ts";
 import { ServedModels, sized, targetName } from "./settings.ts";
 import { mirror } from "./shadow.ts";
 import { choose } from "./split.ts";
 import { answeredSample, FAILED_SAMPLE, leftSample, type TrialSample } from "./trials.ts";
-
-/** What a key waits whose meter has too much to do. */
-const OVERLOADED_MS = 1_000;
 
 /** A request for a prediction. */
 export interface EndpointRequest {
@@ -66,19 +63,21 @@ export async function predictAt(
   { row, gate }: OpenedEndpoint,
   { request, stickyKey, mask, defer }: EndpointRequest,
 ): Promise<EndpointAnswer> {
-  const meter = endpointMeter(parts, row.endpointId);
-  const id = crypto.randomUUID();
+  const meter = endpointBatch(parts, row.endpointId);
+  let hasBegun = false;
   let model: ModelRow | null = null;
   let image: ReceivedImage | null = null;
   /** Since when a node was to answer; null where none was. */
   let askedAt: number | null = null;
   let shadowing: Promise<unknown> = Promise.resolve();
   const record = (end: RequestEnd, trial: TrialSample | null) => {
-    const report = { id, at: parts.clock(), ...countedModel(model), trial, ...end };
-    defer(tell(parts, () => meter.record(report)));
+    const counted = { at: parts.clock(), ...countedModel(model), trial, ...end };
+    defer(meter.end(parts, counted, { hasBegun }));
   };
   try {
-    await begin(parts, meter, { id, gate, defer });
+    await begin(parts, meter, gate);
+    hasBegun = true;
+    defer(meter.tellBegun(parts));
     const { workspaceId, settings } = row;
     const models = new ServedModels(row.models);
     model = chosenModel(models, { row, stickyKey });
@@ -134,19 +133,9 @@ export async function predictAt(
   }
 }
 
-/** Tells the meter that a request began, and waits for its word where a key is limited. */
-async function begin(
-  parts: Parts,
-  meter: MeterRpc,
-  { id, gate, defer }: { id: string; gate: KeyGate | null } & Pick<EndpointRequest, "defer">,
-): Promise<void> {
-  const admitted = meter.begin(id, gate).catch((error: unknown) => {
-    // A meter that is away stops nobody; one that has too much to do is what a limit is for.
-    parts.log.warning("meter", { error });
-    return (error as { overloaded?: boolean }).overloaded ? OVERLOADED_MS : 0;
-  });
-  defer(admitted);
-  const waitMs = gate ? await admitted : 0;
+/** Lets a request in; one of a key waits for the word of the meter. */
+async function begin(parts: Parts, meter: MeterBatch, gate: KeyGate | null): Promise<void> {
+  const waitMs = await meter.begin(parts, gate);
   if (!gate || waitMs === 0) return;
   const seconds = Math.max(1, Math.ceil(waitMs / 1_000));
   const { requestsPerMinute } = gate.limit;
@@ -198,15 +187,6 @@ function answeredEnd(
   };
 }
 
-const UNANSWERED = {
-  ms: null,
-  batch: null,
-  cold: false,
-  classes: {},
-  confidence: [],
-  scores: null,
-};
-
 function failedEnd(thrown: unknown, hasLeft: boolean): RequestEnd {
   const failure = asFailure(thrown);
   const code = failure instanceof Failure ? failure.code : "internal";
@@ -231,7 +211,6 @@ export const countDefault: ImageEndNews = (parts, { model, confidenceMin, outcom
     "answer" in outcome
       ? answeredEnd(outcome.answer, { seen: isWhole ? outcome.answer.predictions : null })
       : failedEnd(outcome.thrown, hasLeft);
-  const id = crypto.randomUUID();
-  const request = { id, at: parts.clock(), ...countedModel(model), ...end };
-  return tell(parts, () => defaultMeter(parts, workspaceId).record(request));
+  const request = { at: parts.clock(), ...countedModel(model), ...end };
+  return defaultBatch(parts, workspaceId).end(parts, request, { hasBegun: false });
 };

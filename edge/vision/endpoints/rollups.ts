@@ -73,6 +73,16 @@ export interface RequestEnd {
   scores: number[] | null;
 }
 
+/** What there is to say of a request without an answer, beside its code. */
+export const UNANSWERED: Omit<RequestEnd, "code"> = {
+  ms: null,
+  batch: null,
+  cold: false,
+  classes: {},
+  confidence: [],
+  scores: null,
+};
+
 export const emptyRollup = (): Rollup => ({
   requests: 0,
   answered: 0,

@@ -138,8 +138,9 @@ function addStatus(app: App<Parts>) {
     summary: "Health and figures of a named endpoint",
     description:
       "A key of the endpoint opens it, too. Every request that reached the endpoint is counted once, " +
-      "moments after its answer; ten seconds of counts are in memory only. Percentiles are within " +
-      "1 % of the true ones.",
+      "within a second of its answer; ten seconds of counts are in memory only. Where the process that " +
+      "served it was lost, what it counted in its last second is lost, and a request that it had under " +
+      "way counts as an error `unknown`. Percentiles are within 1 % of the true ones.",
     security: byKey,
     request: { params: slugParam, query: z.object(slugQuery) },
     responses: { 200: json("how it stands", EndpointStatus), ...readErrors },

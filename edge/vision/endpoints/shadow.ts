@@ -11,7 +11,7 @@ import { isModelFailure, predictDirectly } from "../serving/direct.ts";
 import type { ReceivedImage } from "../serving/image-requests.ts";
 import type { HeldFile } from "../serving/predictions.ts";
 import { differencesOf } from "./differences.ts";
-import { type MeterRpc, tell } from "./meter.ts";
+import type { MeterBatch } from "./meter-batch.ts";
 import { emptyShadow, type ShadowCounts } from "./rollups.ts";
 import { answeredSample, FAILED_SAMPLE, type TrialAnswer, type TrialSample } from "./trials.ts";
 
@@ -42,7 +42,7 @@ export interface AnsweredImage {
 /** Has a shadow look at an answered request's image, and counts what that came to. Never fails. */
 export async function mirror(
   parts: Parts,
-  { model, meter }: { model: ModelRow; meter: MeterRpc },
+  { model, meter }: { model: ModelRow; meter: MeterBatch },
   answered: AnsweredImage,
 ): Promise<void> {
   const { modelId } = model;
@@ -50,8 +50,7 @@ export async function mirror(
   const counts = { ...emptyShadow(), mirrored: 1, ...outcome.counts };
   const { liveModelId } = answered;
   const trial = outcome.sample ? { liveModelId, sample: outcome.sample } : null;
-  const report = { id: crypto.randomUUID(), at: parts.clock(), modelId, counts, trial };
-  await tell(parts, () => meter.recordShadow(report));
+  await meter.shadow(parts, { at: parts.clock(), modelId, counts, trial });
 }
 
 interface Outcome {

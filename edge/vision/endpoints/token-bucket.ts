@@ -22,17 +22,19 @@ export const fullBucket = ({ burst }: RateLimit, at: number): TokenBucket => ({
 });
 
 /**
- * Takes one request out of a bucket. Returns the bucket as it is then, and the milliseconds until
- * it holds one again: 0 where the request was let in. A clock that goes back fills nothing.
+ * Takes as many requests out of a bucket as it holds, at most so many. Returns the bucket as it is
+ * then, and the milliseconds until it holds one again where it held none. A clock that goes back
+ * fills nothing.
  */
 export function take(
   bucket: TokenBucket,
   { requestsPerMinute, burst }: RateLimit,
-  at: number,
-): { bucket: TokenBucket; waitMs: number } {
+  { at, wanted }: { at: number; wanted: number },
+): { bucket: TokenBucket; count: number; waitMs: number } {
   const perMs = requestsPerMinute / MINUTE;
   const passed = Math.max(0, at - bucket.at);
   const tokens = Math.min(burst, bucket.tokens + passed * perMs);
-  if (tokens >= 1) return { bucket: { tokens: tokens - 1, at }, waitMs: 0 };
-  return { bucket: { tokens, at }, waitMs: (1 - tokens) / perMs };
+  const count = Math.min(wanted, Math.floor(tokens));
+  const waitMs = count > 0 ? 0 : (1 - tokens) / perMs;
+  return { bucket: { tokens: tokens - count, at }, count, waitMs };
 }

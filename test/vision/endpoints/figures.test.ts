@@ -206,7 +206,7 @@ describe("a token bucket", () => {
   it("opens a burst at once, then one a second, and says when", () => {
     let bucket = fullBucket(limit, 0);
     const ask = (at: number) => {
-      const taken = take(bucket, limit, at);
+      const taken = take(bucket, limit, { at, wanted: 1 });
       bucket = taken.bucket;
       return taken.waitMs;
     };
@@ -222,7 +222,7 @@ describe("a token bucket", () => {
 
   it("gives nothing for a clock that goes back", () => {
     const empty = { tokens: 0, at: 10_000 };
-    expect(take(empty, limit, 5_000).waitMs).toBe(1_000);
+    expect(take(empty, limit, { at: 5_000, wanted: 1 }).waitMs).toBe(1_000);
   });
 
   it("lets in what it says over an hour, no more than a burst more", () => {
@@ -230,7 +230,7 @@ describe("a token bucket", () => {
     let bucket = fullBucket(limit, 0);
     let admitted = 0;
     for (let at = 0; at < 3_600_000; at += Math.floor(600 * roll())) {
-      const taken = take(bucket, limit, at);
+      const taken = take(bucket, limit, { at, wanted: 1 });
       bucket = taken.bucket;
       if (taken.waitMs === 0) admitted += 1;
     }

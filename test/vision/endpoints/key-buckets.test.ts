@@ -6,6 +6,8 @@ import { KeyBuckets } from "../../../edge/vision/endpoints/key-buckets.ts";
 
 /** A request a second, ten at once. */
 const LIMIT = { requestsPerMinute: 60, burst: 10 };
+const takeOne = (buckets: KeyBuckets, keyId: string, now: number) =>
+  buckets.take({ keyId, limit: LIMIT }, now, 1).waitMs;
 
 function flushed(buckets: KeyBuckets, now: number) {
   const changes = buckets.changes(now);
@@ -15,9 +17,9 @@ function flushed(buckets: KeyBuckets, now: number) {
 
 it("writes a bucket down when it was taken from, and forgets it when it is full", () => {
   const buckets = new KeyBuckets([]);
-  for (const key of ["used", "revoked"]) buckets.take(key, LIMIT, 0);
+  for (const key of ["used", "revoked"]) takeOne(buckets, key, 0);
   expect(flushed(buckets, 100)).toEqual({ written: ["used", "revoked"], forgotten: [] });
-  buckets.take("used", LIMIT, 500);
+  takeOne(buckets, "used", 500);
   expect(flushed(buckets, 600)).toEqual({ written: ["used"], forgotten: [] });
   expect(flushed(buckets, 999)).toEqual({ written: [], forgotten: [] });
   expect(flushed(buckets, 1_000)).toEqual({ written: [], forgotten: ["revoked"] });
@@ -27,7 +29,7 @@ it("writes a bucket down when it was taken from, and forgets it when it is full"
 
 it("never writes down a bucket that was full again before the flush", () => {
   const buckets = new KeyBuckets([]);
-  buckets.take("k", LIMIT, 0);
+  takeOne(buckets, "k", 0);
   expect(flushed(buckets, 1_000)).toEqual({ written: [], forgotten: ["k"] });
 });
 
@@ -35,8 +37,8 @@ it("limits a key that is flushed as one that is not", () => {
   const [kept, flushing] = [new KeyBuckets([]), new KeyBuckets([])];
   let refused = 0;
   for (let at = 0; at < 60_000; at += 370) {
-    const wait = kept.take("k", LIMIT, at);
-    expect(flushing.take("k", LIMIT, at)).toBe(wait);
+    const wait = takeOne(kept, "k", at);
+    expect(takeOne(flushing, "k", at)).toBe(wait);
     if (wait > 0) refused += 1;
     flushed(flushing, at + 1);
   }
@@ -46,7 +48,7 @@ it("limits a key that is flushed as one that is not", () => {
 it("goes on with what was written down", () => {
   const buckets = new KeyBuckets([["k", { tokens: 0, at: 0, fullAt: 10_000 }]]);
   expect(buckets.changes(1).written).toEqual([]);
-  expect(buckets.take("k", LIMIT, 400)).toBeCloseTo(600);
+  expect(takeOne(buckets, "k", 400)).toBeCloseTo(600);
   expect(flushed(buckets, 9_999)).toEqual({ written: ["k"], forgotten: [] });
   expect(flushed(buckets, 10_000)).toEqual({ written: [], forgotten: ["k"] });
 });

@@ -1,9 +1,8 @@
-// What a meter keeps for experiments, in workerd. Goal: an image is in the sums once however often
-// it is reported; what was read is never lost, whatever the platform does to the object; and the
-// sums need no more room for more requests.
+// What a meter keeps for experiments, in workerd. Goal: an image is in the sums once; what was read
+// is never lost, whatever the platform does to the object; and the sums need no more room for more
+// requests.
 
 import { beforeAll, describe, expect, it } from "vitest";
-import { endpointMeter, type MeterRpc } from "../../../edge/vision/endpoints/meter.ts";
 import { emptyShadow } from "../../../edge/vision/endpoints/rollups.ts";
 import {
   addSample,
@@ -14,19 +13,13 @@ import {
   trialName,
 } from "../../../edge/vision/endpoints/trials.ts";
 import { systemClock } from "../../../shared/time.ts";
+import { freshMeter } from "../../support/meters.ts";
 import { createWorld, type World } from "../../support/world.ts";
 
 let world: World;
 beforeAll(async () => {
   world = await createWorld({ services: ["vision"] });
 });
-
-function freshMeter() {
-  const endpointId = crypto.randomUUID();
-  const log = { info: () => {}, warning: () => {}, error: () => {} };
-  const meter: MeterRpc = endpointMeter({ meters: world.objects("METERS"), log }, endpointId);
-  return { meter, evict: () => world.evict("EndpointMeter", `endpoint:${endpointId}`) };
-}
 
 const sampleOf = (ms: number): TrialSample =>
   answeredSample({
@@ -35,7 +28,6 @@ const sampleOf = (ms: number): TrialSample =>
     cold: false,
   });
 const request = (trial: TrialSample | null) => ({
-  id: crypto.randomUUID(),
   at: systemClock(),
   modelId: "m",
   code: trial?.failed === false ? null : "internal",
@@ -48,7 +40,6 @@ const request = (trial: TrialSample | null) => ({
   trial,
 });
 const shadow = (sample: TrialSample) => ({
-  id: crypto.randomUUID(),
   at: systemClock(),
   modelId: "s",
   counts: { ...emptyShadow(), mirrored: 1 },
@@ -57,8 +48,8 @@ const shadow = (sample: TrialSample) => ({
 const PAIR = trialName("s", "m");
 
 describe("a meter's trials", () => {
-  it("have each image once, also one that is reported again, and outlive the object", async () => {
-    const { meter, evict } = freshMeter();
+  it("have each image once, and outlive the object", async () => {
+    const { meter, record, report, evict } = freshMeter(world);
     const expected = emptyTrial();
     const requests = Array.from({ length: 30 }, (_, index) =>
       request(index % 10 === 0 ? FAILED_SAMPLE : sampleOf(5 + index)),
@@ -66,7 +57,7 @@ describe("a meter's trials", () => {
     for (const { trial } of requests) if (trial) addSample(expected, trial);
     // What no model answers for is in the endpoint's status only.
     const others = [request(null), request(null)];
-    await Promise.all([...requests, ...others, ...requests].map((one) => meter.record(one)));
+    await report({ ended: [...requests, ...others] });
     const read = async () => (await meter.trials(["m"])).m;
     const first = await read();
     expect(first).toMatchObject({ requests: 30, failures: 3, histogram: expected.histogram });
@@ -75,16 +66,15 @@ describe("a meter's trials", () => {
     // What was read was written down: an eviction loses none of it.
     await evict();
     expect(await read()).toEqual(first);
-    await meter.record(request(sampleOf(7)));
+    await record(request(sampleOf(7)));
     expect(await read()).toMatchObject({ requests: 31, failures: 3 });
   });
 
   it("tell a shadow beside one live model from the model by itself", async () => {
-    const { meter } = freshMeter();
-    const [one, other] = [shadow(sampleOf(12)), shadow(FAILED_SAMPLE)];
-    for (const report of [one, other, one]) await meter.recordShadow(report);
-    await meter.recordShadow({ ...shadow(sampleOf(1)), trial: null });
-    await meter.record(request(sampleOf(3)));
+    const { meter, report } = freshMeter(world);
+    const shadows = [shadow(sampleOf(12)), shadow(FAILED_SAMPLE)];
+    await report({ shadows: [...shadows, { ...shadow(sampleOf(1)), trial: null }] });
+    await report({ ended: [request(sampleOf(3))] });
     const trials = await meter.trials(["m", "s", PAIR, "nobodys"]);
     expect(trials[PAIR]).toMatchObject({ requests: 2, failures: 1 });
     expect(trials.m).toMatchObject({ requests: 1 });
@@ -93,11 +83,11 @@ describe("a meter's trials", () => {
   });
 
   it("take no more room for more requests", async () => {
-    const { meter } = freshMeter();
+    const { meter, report } = freshMeter(world);
     const bytes = async () => JSON.stringify(await meter.trials(["m"])).length;
     const ask = async (count: number) => {
       const samples = Array.from({ length: count }, (_, index) => 1 + ((index * 37) % 100));
-      await Promise.all(samples.map((ms) => meter.record(request(sampleOf(ms)))));
+      await report({ ended: samples.map((ms) => request(sampleOf(ms))) });
     };
     await ask(200);
     const before = await bytes();
