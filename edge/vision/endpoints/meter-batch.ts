@@ -135,16 +135,26 @@ export class MeterBatch {
     if (this.#dueAt !== due) return;
     this.#dueAt = null;
     this.#sentAt = parts.clock();
+    this.#endAdvances(this.#sentAt);
     const untold = this.#untold;
     this.#untold = nothing();
-    for (const [keyId, { gate, left, until }] of this.#advances) {
-      if (until > this.#sentAt) continue;
-      if (left > 0) untold.givenBack.push({ gate, count: left });
-      this.#advances.delete(keyId);
-    }
     this.#reports += 1;
     const told = { isolate: this.#isolate, number: this.#reports, running: this.#running };
     await tell(parts, () => this.#meter(parts).report({ ...told, ...untold }));
+    // What nobody comes for goes back by itself.
+    const open = [...this.#advances.values()].filter(({ left }) => left > 0);
+    if (open.length > 0) await this.#sendBy(parts, Math.max(...open.map(({ until }) => until)));
+  }
+
+  /** Gives back what is left of advances whose time is over. */
+  #endAdvances(now: number) {
+    for (const [keyId, advance] of this.#advances) {
+      const { gate, left, until } = advance;
+      if (until > now) continue;
+      if (left > 0) this.#untold.givenBack.push({ gate, count: left });
+      advance.left = 0;
+      if (until + ADVANCE_MS <= now) this.#advances.delete(keyId);
+    }
   }
 }
 
