@@ -2,7 +2,7 @@
 // deploy` would build it. Bundling takes longer than all else that a start does, so folders are
 // kept, and one whose files are as they were is taken again.
 
-import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync, utimesSync } from "node:fs";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { builtinModules } from "node:module";
 import { join, resolve } from "node:path";
@@ -13,10 +13,13 @@ import { ROOT } from "./state.ts";
 /** Where bundles are kept, for whatever is started from this checkout. */
 const KEPT = join(ROOT, "node_modules/.cache/vantage-bundles");
 /** Files that decide on a bundle beside those that are in it. */
-const RECIPE = ["edge/local/bundles.ts", "wrangler.toml", "package-lock.json"];
+const RECIPE = [
+  ...["edge/local/bundles.ts", "wrangler.toml"],
+  ...["package.json", "package-lock.json", "tsconfig.json"],
+];
 const INPUTS = "inputs.json";
-/** Whoever took a folder that has become outdated read it long before. */
-const OUTDATED_MS = DAY;
+/** Nobody runs what was taken so long ago. */
+const UNUSED_MS = 30 * DAY;
 
 /** Size and time of change of each file that a bundle was made of, by its path. */
 type Inputs = Record<string, string>;
@@ -40,12 +43,17 @@ export async function bundle({ name, main, rules, kept = KEPT }: BundleOptions):
     .filter((folder) => folder.startsWith(`${name}-`))
     .map((folder) => join(kept, folder));
   const current = before.find(isCurrent);
-  if (current) return current;
+  if (current) {
+    // Whoever takes it keeps it from being deleted.
+    const now = systemClock() / 1_000;
+    utimesSync(current, now, now);
+    return current;
+  }
   const folder = await mkdtemp(join(kept, `${name}-`));
   const inputs = await buildInto(folder, main, rules);
   // Last, so that a folder without it is one that was never finished.
   await writeFile(join(folder, INPUTS), JSON.stringify(inputs));
-  for (const one of before.filter(isOutdated)) await rm(one, { recursive: true, force: true });
+  for (const one of before.filter(isUnused)) await rm(one, { recursive: true, force: true });
   return folder;
 }
 
@@ -59,7 +67,7 @@ function isCurrent(folder: string): boolean {
   }
 }
 
-const isOutdated = (folder: string) => systemClock() - statSync(folder).mtimeMs > OUTDATED_MS;
+const isUnused = (folder: string) => systemClock() - statSync(folder).mtimeMs > UNUSED_MS;
 
 function stateOf(path: string): string {
   const { size, mtimeMs } = statSync(resolve(ROOT, path));

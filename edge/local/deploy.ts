@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { meant, readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { type DatabaseName, migrateDatabase } from "./databases.ts";
-import { firstAdminToken } from "./first-admin.ts";
+import { hasAdmin, newToken } from "./first-admin.ts";
 import { grantRights } from "./rights.ts";
 import { ROOT } from "./state.ts";
 import { WORKERS, type WorkerName } from "./workers.ts";
@@ -35,16 +35,19 @@ async function deploy(services: readonly string[], dryRun: boolean) {
   if (!dryRun && services.includes("vision")) {
     await migrateOwned("vision", "VISION_MIGRATE_URL");
   }
-  for (const service of services) upload(service, dryRun);
-  if (!dryRun && services.includes("vision")) await makeFirstAdmin();
+  const connectionString = process.env.VISION_MIGRATE_URL ?? "";
+  const isNew = !dryRun && services.includes("vision") && !(await hasAdmin({ connectionString }));
+  // Until the first admin's token is there, whoever came first would be it.
+  for (const service of services) upload(service, { dryRun, isClosed: isNew });
+  if (!isNew) return;
+  makeFirstAdmin();
+  if (wantedRegistration() === "open") upload("vision", { dryRun, isClosed: false });
 }
 
-/** Says how the first admin registers, where vision has none. */
-async function makeFirstAdmin() {
-  const connectionString = process.env.VISION_MIGRATE_URL ?? "";
-  const put = ["secret", "put", "BOOTSTRAP_TOKEN", "--env", "vision"];
-  const token = await firstAdminToken({ connectionString }, (made) => wrangler(put, made));
-  if (token === null) return;
+/** Gives vision a token for its first admin, and says how they register. */
+function makeFirstAdmin() {
+  const token = newToken();
+  wrangler(["secret", "put", "BOOTSTRAP_TOKEN", "--env", "vision"], token);
   const body = `{"email": …, "password": …, "display_name": …, "invitation": "${token}"}`;
   process.stdout.write(
     `vision has no administrator yet. Make yours, once: POST /api/v1/auth/register ${body}\n`,
@@ -74,12 +77,14 @@ async function migrateOwned(database: DatabaseName, variable: string) {
 }
 
 /** On a public address people register by invitation, unless the operator says otherwise. */
-const registration = () => `REGISTRATION:${process.env.REGISTRATION || "invited"}`;
+const wantedRegistration = () => process.env.REGISTRATION || "invited";
 
-function upload(service: string, dryRun: boolean) {
+function upload(service: string, { dryRun, isClosed }: { dryRun: boolean; isClosed: boolean }) {
   const out = mkdtempSync(join(tmpdir(), "vantage-deploy-"));
   try {
-    const variables = service === "vision" ? ["--var", registration()] : [];
+    const wanted = wantedRegistration();
+    const mode = isClosed && wanted === "open" ? "closed" : wanted;
+    const variables = service === "vision" ? ["--var", `REGISTRATION:${mode}`] : [];
     const dry = dryRun ? ["--dry-run", "--outdir", out] : [];
     wrangler(["deploy", "--env", service, ...variables, ...dry]);
   } finally {

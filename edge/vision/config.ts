@@ -178,7 +178,10 @@ const Environment = z.object({
    * With it as the invitation the first admin of the default workspace registers, whatever
    * REGISTRATION says, and nobody else becomes admin by coming first. Of no use once there is one.
    */
-  BOOTSTRAP_TOKEN: optionalSecret(),
+  BOOTSTRAP_TOKEN: optionalSecret().refine(
+    (value) => !value || (value.reveal().length >= 20 && value.reveal().length <= 200),
+    "must have 20 to 200 characters",
+  ),
   /** `false`: nobody makes projects in the default workspace, which every user is a viewer of. */
   DEFAULT_WORKSPACE_PROJECTS: flag().default(true),
   /** Bearer of `/metrics`. Unset: that path is 404. */

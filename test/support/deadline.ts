@@ -5,20 +5,33 @@
 import { appendFileSync } from "node:fs";
 import type { Reporter, TestModule, Vitest } from "vitest/node";
 
+/** A longer timer ends at once. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
+
 /** Cuts a run off, and writes down what was cut. */
 export default class DeadlineReporter implements Reporter {
   /** Ended before the deadline. */
   private readonly ended = new Set<string>();
   private isOver = false;
 
+  private vitest: Vitest | undefined;
+  private timer: NodeJS.Timeout | undefined;
+
   onInit(vitest: Vitest) {
+    this.vitest = vitest;
+  }
+
+  // Not before: what is canceled before the run begins is forgotten.
+  onTestRunStart() {
     const until = Number(process.env.TEST_UNTIL);
     if (!until) return;
-    const cut = () => {
-      this.isOver = true;
-      void vitest.cancelCurrentRun("test-failure");
-    };
-    setTimeout(cut, Math.max(until - Date.now(), 0)).unref();
+    const ms = Math.min(Math.max(until - Date.now(), 1), TIMER_MS_MAX);
+    this.timer = setTimeout(() => this.cut(), ms).unref();
+  }
+
+  private cut() {
+    this.isOver = true;
+    void this.vitest?.cancelCurrentRun("test-failure");
   }
 
   onTestModuleEnd({ moduleId }: TestModule) {
@@ -26,6 +39,7 @@ export default class DeadlineReporter implements Reporter {
   }
 
   onTestRunEnd(modules: readonly TestModule[]) {
+    clearTimeout(this.timer);
     const path = process.env.TEST_CUT;
     if (!path || !this.isOver) return;
     for (const { moduleId } of modules)

@@ -150,6 +150,8 @@ export function countsOfRun({ files, outside, cut }: Run): Counts {
   };
 }
 
+/** How long the second look may take where there is a deadline. */
+const SECOND_LOOK_MS = 6 * 60_000;
 /** Of more failed files than these, none is looked at again: that is no chance. */
 const SECOND_LOOK_FILES_MAX = 3;
 
@@ -184,7 +186,11 @@ export async function withSecondLook(
   }
   if (output === "inherit") process.stdout.write("\nOnce more, alone:\n");
   const names = failed.map(({ name }) => name);
-  const again = await vitest(reports, [...args, ...names, "--maxWorkers=1"], { output });
+  const again = await vitest(reports, [...args, ...names, "--maxWorkers=1"], {
+    output,
+    // What failed is looked at after the deadline too, for a while: it may be a race.
+    ...(until === undefined ? {} : { until: Math.max(until, Date.now()) + SECOND_LOOK_MS }),
+  });
   const failedAgain = new Set(countsOf(again.files).failures.map(nameOf));
   const passedAgain = new Set(again.files.flatMap(passedNames));
   const failures = countsOf(failed).failures;
@@ -194,7 +200,8 @@ export async function withSecondLook(
   return {
     files: [...first.files.filter((file) => !isFailed(file)), ...again.files],
     outside: [...first.outside, ...again.outside, ...lost],
-    cut: first.cut,
+    // What ran again to its end is not cut any more.
+    cut: [...first.cut.filter((path) => !names.includes(resolve(ROOT, path))), ...again.cut],
     unsteady: failures.filter(isPassed),
   };
 }

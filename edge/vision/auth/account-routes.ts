@@ -109,8 +109,8 @@ function addRegister(app: App<Parts>) {
     summary: "Make an account",
     description:
       "The user joins the default workspace as viewer; the first account of an installation is its " +
-      "admin. Where `REGISTRATION` is `invited` or `closed`, an account is made by an invitation " +
-      "alone, and where there is a `BOOTSTRAP_TOKEN`, whoever sends it as `invitation` becomes the " +
+      "admin. Where `REGISTRATION` is `invited`, an account is made by an invitation alone, " +
+      "where it is `closed` by none; where there is a `BOOTSTRAP_TOKEN`, whoever sends it as `invitation` becomes the " +
       "first admin, once.",
     request: {
       ...jsonBody(

@@ -9,6 +9,7 @@ import { batch, wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
 import { type Act, auditEntries } from "./audit.ts";
+import { sha256 } from "./digest.ts";
 import { acceptance, invitationUse, notInvited, openInvitation } from "./invitations.ts";
 import { forgetSessions } from "./scope.ts";
 
@@ -41,7 +42,10 @@ export async function createAccount(parts: Parts, account: NewAccount): Promise<
   const { mode, bootstrapToken } = parts.registration;
   const { invitation: code } = account;
   const id = crypto.randomUUID();
-  const isFirstAdmin = code !== undefined && code === bootstrapToken?.reveal();
+  const isFirstAdmin =
+    code !== undefined &&
+    bootstrapToken !== undefined &&
+    (await sha256(code)) === (await sha256(bootstrapToken.reveal()));
   const byOrder = sql`CASE WHEN ${bootstrapToken === undefined}::boolean
     AND NOT EXISTS (SELECT FROM account) THEN 'admin' ELSE 'viewer' END`;
   const act = { action: "acceptInvitation", actorId: id, actorKind: "member" } as const;
@@ -76,6 +80,7 @@ export async function createAccount(parts: Parts, account: NewAccount): Promise<
   if (!outcome.made) {
     throw new Failure("email_taken", "an account with this email exists; log in instead");
   }
+  if (isFirstAdmin) parts.log.info("first_admin", { account_id: id });
   return {
     accountId: id,
     email: account.email,

@@ -1,5 +1,6 @@
 // Invitations: a code that an admin makes, with which one person makes an account, or joins a
-// workspace with the account they have. It is stored as its hash, used once, and ends by itself.
+// workspace with the account they have. It is stored as its hash, used once, and ends by itself or
+// when its maker is no admin of the workspace any more.
 
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
@@ -30,8 +31,12 @@ export interface Invitation extends Record<string, unknown> {
   state: "open" | "used" | "expired" | "revoked";
 }
 
+/** Whether the maker of an invitation `i` is an admin of its workspace still: else it ends. */
+const HOLDS = sql`EXISTS (SELECT FROM membership m WHERE m.workspace_id = i.workspace_id
+  AND m.account_id = i.created_by AND m.role = 'admin')`;
+
 const STATE = sql`CASE WHEN i.used_at IS NOT NULL THEN 'used'
-  WHEN i.revoked_at IS NOT NULL THEN 'revoked' WHEN i.expires_at <= now() THEN 'expired'
+  WHEN i.revoked_at IS NOT NULL OR NOT ${HOLDS} THEN 'revoked' WHEN i.expires_at <= now() THEN 'expired'
   ELSE 'open' END`;
 
 const FIELDS = sql`i.id::text AS invitation_id, i.workspace_id::text, w.name AS workspace_name,
@@ -99,23 +104,24 @@ export async function revokeInvitation(
     from: sql`ended`,
   });
   const { rows } = await database.execute<{ used: boolean }>(sql`
-    WITH ended AS (
-      UPDATE invitation SET revoked_at = ${iso(clock())}::timestamptz
-       WHERE id = ${id}::uuid AND workspace_id IN ${idList(workspaceIds)}
-         AND used_at IS NULL AND revoked_at IS NULL
-      RETURNING id, workspace_id, revoked_at),
+    WITH held AS (
+      SELECT id, used_at FROM invitation
+       WHERE id = ${id}::uuid AND workspace_id IN ${idList(workspaceIds)} FOR UPDATE),
+    ended AS (
+      UPDATE invitation SET revoked_at = ${iso(clock())}::timestamptz FROM held
+       WHERE invitation.id = held.id AND held.used_at IS NULL AND revoked_at IS NULL
+      RETURNING invitation.id, workspace_id, revoked_at),
     logged AS (${entry})
-    SELECT used_at IS NOT NULL AS used FROM invitation
-     WHERE id = ${id}::uuid AND workspace_id IN ${idList(workspaceIds)}`);
+    SELECT used_at IS NOT NULL AS used FROM held`);
   if (!rows[0]) throw new Failure("not_found", "no such invitation into your workspaces");
   if (rows[0].used) throw new Failure("state_conflict", "the invitation was used already");
 }
 
 /** The invitation of a code that the account of an email may still use, as a query; locks it. */
 export const openInvitation = async (code: string | undefined, email: string): Promise<SQL> => sql`
-  SELECT id, workspace_id, role FROM invitation
+  SELECT id, workspace_id, role FROM invitation i
    WHERE hash = ${await hashOf(code ?? "")} AND used_at IS NULL AND revoked_at IS NULL
-     AND expires_at > now() AND (email IS NULL OR email = ${email}) FOR UPDATE`;
+     AND expires_at > now() AND (email IS NULL OR email = ${email}) AND ${HOLDS} FOR UPDATE`;
 
 /** Uses what a part `invited` of the statement found, for an account of one of its parts. */
 export const invitationUse = (accountId: SQL, from: SQL): SQL => sql`

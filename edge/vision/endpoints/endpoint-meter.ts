@@ -20,14 +20,12 @@ import type {
   MeterShadow,
   MeterWindow,
 } from "./meter.ts";
-import { addRequest, addShadowOf, emptyRollup, merge, type Rollup, UNANSWERED } from "./rollups.ts";
+import { addRequest, addShadowOf, emptyRollup, LOST, merge, type Rollup } from "./rollups.ts";
 import { type Trial, TrialStore, trialName } from "./trials.ts";
 
 const FLUSH_MS = 10_000;
 const FLUSH_REQUESTS = 256;
 const NO_MODEL = "";
-/** How a request ended whose end was never told. */
-const LOST = { ...UNANSWERED, code: "unknown" };
 
 /** How long each grain lasts, and how long it is kept. */
 const GRAINS = {

@@ -64,7 +64,8 @@ export async function predictAt(
   { request, stickyKey, mask, defer }: EndpointRequest,
 ): Promise<EndpointAnswer> {
   const meter = endpointBatch(parts, row.endpointId);
-  let hasBegun = false;
+  /** Names the request, once it was let in. */
+  let number: number | null = null;
   let model: ModelRow | null = null;
   let image: ReceivedImage | null = null;
   /** Since when a node was to answer; null where none was. */
@@ -72,11 +73,10 @@ export async function predictAt(
   let shadowing: Promise<unknown> = Promise.resolve();
   const record = (end: RequestEnd, trial: TrialSample | null) => {
     const counted = { at: parts.clock(), ...countedModel(model), trial, ...end };
-    defer(meter.end(parts, counted, { hasBegun }));
+    defer(meter.end(parts, counted, number));
   };
   try {
-    await begin(parts, meter, gate);
-    hasBegun = true;
+    number = await begin(parts, meter, gate);
     defer(meter.tellBegun(parts));
     const { workspaceId, settings } = row;
     const models = new ServedModels(row.models);
@@ -133,10 +133,14 @@ export async function predictAt(
   }
 }
 
-/** Lets a request in; one of a key waits for the word of the meter. */
-async function begin(parts: Parts, meter: MeterBatch, gate: KeyGate | null): Promise<void> {
-  const waitMs = await meter.begin(parts, gate);
-  if (!gate || waitMs === 0) return;
+/** Lets a request in, and returns its number; one of a key waits for the word of the meter. */
+async function begin(
+  parts: Parts,
+  meter: MeterBatch,
+  gate: KeyGate | null,
+): Promise<number | null> {
+  const { waitMs, number } = await meter.begin(parts, gate);
+  if (!gate || waitMs === 0) return number;
   const seconds = Math.max(1, Math.ceil(waitMs / 1_000));
   const { requestsPerMinute } = gate.limit;
   const detail = `the key opens ${requestsPerMinute} predictions a minute; wait ${seconds} s`;
@@ -212,5 +216,5 @@ export const countDefault: ImageEndNews = (parts, { model, confidenceMin, outcom
       ? answeredEnd(outcome.answer, { seen: isWhole ? outcome.answer.predictions : null })
       : failedEnd(outcome.thrown, hasLeft);
   const request = { at: parts.clock(), ...countedModel(model), ...end };
-  return defaultBatch(parts, workspaceId).end(parts, request, { hasBegun: false });
+  return defaultBatch(parts, workspaceId).end(parts, request, null);
 };

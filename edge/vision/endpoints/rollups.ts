@@ -83,6 +83,9 @@ export const UNANSWERED: Omit<RequestEnd, "code"> = {
   scores: null,
 };
 
+/** How a request ended whose end was never told. */
+export const LOST: RequestEnd = { ...UNANSWERED, code: "unknown" };
+
 export const emptyRollup = (): Rollup => ({
   requests: 0,
   answered: 0,

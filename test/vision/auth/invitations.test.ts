@@ -3,6 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
+import { beginTransaction } from "../../support/transactions.ts";
 import { askToRegister, type Person, register } from "../../support/vision.ts";
 import { createWorld, type World } from "../../support/world.ts";
 
@@ -103,6 +104,34 @@ describe("an installation of invited people", () => {
     const seen = [own, revoked, expired].map((one) => states.get(one.invitation_id));
     expect(seen).toEqual(["used", "revoked", "expired"]);
     expect(JSON.stringify(body)).not.toContain("vni_");
+  });
+
+  it("refuses those of who is no admin any more: nobody comes back by their own", async () => {
+    const other = await register(url, somebody(), (await invite({ role: "admin" })).code);
+    const wish = { workspace_id: workspace, role: "admin" };
+    const { body } = await other.ask("POST", "/admin/invitations", wish);
+    const removed = { workspace_id: workspace, role: null };
+    expect((await admin.ask("PATCH", `/admin/users/${other.id}`, removed)).status).toBe(200);
+    await other.renew();
+    const code = String(body.code);
+    const back = await other.ask("POST", "/auth/invitation", { invitation: code });
+    expect([back.status, back.body.code]).toEqual(REFUSED);
+    expect(await attempt(code)).toEqual(REFUSED);
+    const listed = (await admin.ask("GET", "/admin/invitations")).body as unknown;
+    expect(listed).toContainEqual(
+      expect.objectContaining({ invitation_id: body.invitation_id, state: "revoked" }),
+    );
+  });
+
+  it("says of an invitation that is used while it is revoked that it was used", async () => {
+    const { invitation_id } = await invite();
+    const using = await beginTransaction(world.visionDatabase);
+    await using.query(`UPDATE invitation SET used_at = now() WHERE id = '${invitation_id}'`);
+    const ending = admin.ask("DELETE", `/admin/invitations/${invitation_id}`);
+    await using.awaited();
+    await using.commit();
+    const end = await ending;
+    expect([end.status, end.body.code]).toEqual([409, "state_conflict"]);
   });
 
   it("keeps an invitation for whose email is taken: they join by it", async () => {

@@ -55,13 +55,12 @@ describe("an isolate", () => {
   it("tells at once what comes after a pause, and together what comes within a second", async () => {
     const { isolate, reports, ended } = scriptedMeter();
     const { parts, batch } = isolate();
-    await batch.begin(parts, null);
-    await batch.end(parts, request(), { hasBegun: true });
+    const { number } = await batch.begin(parts, null);
+    await batch.end(parts, request(), number);
     expect(reports).toMatchObject([{ number: 1, running: 0, ended: [{ modelId: "m" }] }]);
-    for (let n = 0; n < 50; n++) await batch.begin(parts, null);
-    await Promise.all(
-      Array.from({ length: 49 }, () => batch.end(parts, request(), { hasBegun: true })),
-    );
+    const begun = [];
+    for (let n = 0; n < 50; n++) begun.push((await batch.begin(parts, null)).number);
+    await Promise.all(begun.slice(1).map((one) => batch.end(parts, request(), one)));
     expect(reports).toHaveLength(2);
     expect(reports[1]).toMatchObject({ number: 2, running: 1 });
     expect(ended()).toHaveLength(50);
@@ -78,13 +77,43 @@ describe("an isolate", () => {
   it("is not silent for good where the request that was to report was cut off", async () => {
     const { isolate, ended } = scriptedMeter();
     const { parts, batch } = isolate();
-    await batch.end(parts, request(), { hasBegun: false });
+    await batch.end(parts, request(), null);
     // The platform lets no timer of a request that is gone go on.
     vi.useFakeTimers({ toFake: ["setTimeout"] });
-    void batch.end(parts, request(), { hasBegun: false });
+    void batch.end(parts, request(), null);
     vi.useRealTimers();
     await pause(2 * SECOND + 100);
-    await batch.end(parts, request(), { hasBegun: false });
+    await batch.end(parts, request(), null);
+    expect(ended()).toHaveLength(3);
+  });
+
+  it("refuses none of several at once for requests that another of them took", async () => {
+    const { isolate } = scriptedMeter();
+    const { parts, batch } = isolate();
+    const gate = { keyId: "k", limit: { requestsPerMinute: 1, burst: 40 } };
+    const ask = async (count: number) => {
+      const asked = Array.from({ length: count }, () => batch.begin(parts, gate));
+      const admissions = await Promise.all(asked);
+      return admissions.filter(({ number }) => number !== null).length;
+    };
+    // The first ones make it expect as many again.
+    expect([await ask(10), await ask(10), await ask(10), await ask(15)]).toEqual([10, 10, 10, 10]);
+  });
+
+  it("counts once what was cut off with its request, and has it under way no more", async () => {
+    const { isolate, reports, ended } = scriptedMeter();
+    const { parts, batch } = isolate();
+    let now = systemClock();
+    parts.clock = () => now;
+    const { number } = await batch.begin(parts, null);
+    for (const minutes of [6, 12]) {
+      now += minutes * MINUTE;
+      await batch.end(parts, request(), (await batch.begin(parts, null)).number);
+    }
+    expect(ended().map(({ code }) => code)).toEqual([null, "unknown", null]);
+    expect(reports.at(-1)?.running).toBe(0);
+    // Should its end come after all, it has been counted.
+    await batch.end(parts, request(), number);
     expect(ended()).toHaveLength(3);
   });
 
@@ -97,7 +126,7 @@ describe("an isolate", () => {
       },
     });
     const { parts, batch, warnings } = isolate();
-    await batch.end(parts, request(), { hasBegun: false });
+    await batch.end(parts, request(), null);
     expect([numbers, warnings]).toEqual([[1, 1], ["meter"]]);
   });
 
@@ -106,9 +135,9 @@ describe("an isolate", () => {
     const failing = (thrown: Error) =>
       scriptedMeter({ take: () => Promise.reject(thrown) }).isolate();
     const away = failing(new Error("away"));
-    expect(await away.batch.begin(away.parts, gate)).toBe(0);
+    expect(await away.batch.begin(away.parts, gate)).toEqual({ waitMs: 0, number: 1 });
     const busy = failing(Object.assign(new Error("busy"), { overloaded: true }));
-    expect(await busy.batch.begin(busy.parts, gate)).toBe(1_000);
+    expect(await busy.batch.begin(busy.parts, gate)).toEqual({ waitMs: 1_000, number: null });
   });
 
   it("gives back by itself what it took of a key in advance, so that no other waits for it", async () => {
@@ -116,9 +145,9 @@ describe("an isolate", () => {
     const gate = { keyId: "k", limit: { requestsPerMinute: 1, burst: 40 } };
     const [one, other] = [isolate(), isolate()];
     const serve = async ({ parts, batch }: typeof one) => {
-      const waitMs = await batch.begin(parts, gate);
-      if (waitMs === 0) void batch.end(parts, request(), { hasBegun: true });
-      return waitMs === 0;
+      const { number } = await batch.begin(parts, gate);
+      if (number !== null) void batch.end(parts, request(), number);
+      return number !== null;
     };
     for (let n = 0; n < 10; n++) expect(await serve(one)).toBe(true);
     expect(takes()).toBeLessThan(10);
@@ -143,10 +172,10 @@ describe("an endpoint of 5,000 predictions a second", () => {
       for (let tick = 0; tick < seconds * 25; tick++) {
         for (let n = 0; n < each / 25; n++) {
           // Every other one comes by a key.
-          const waitMs = await batch.begin(parts, n % 2 === 0 ? gate : null);
-          expect(waitMs).toBe(0);
+          const { number } = await batch.begin(parts, n % 2 === 0 ? gate : null);
+          expect(number).not.toBeNull();
           admitted += 1;
-          told.push(batch.tellBegun(parts), batch.end(parts, request(), { hasBegun: true }));
+          told.push(batch.tellBegun(parts), batch.end(parts, request(), number));
         }
         await pause(40);
       }
@@ -169,9 +198,10 @@ describe("an endpoint of 5,000 predictions a second", () => {
     const run = async () => {
       const { parts, batch } = isolate();
       while (systemClock() < began + 2 * SECOND) {
-        if ((await batch.begin(parts, { keyId: "k", limit })) === 0) {
+        const { number } = await batch.begin(parts, { keyId: "k", limit });
+        if (number !== null) {
           admitted += 1;
-          void batch.end(parts, request(), { hasBegun: true });
+          void batch.end(parts, request(), number);
         }
         await pause(5);
       }
