@@ -61,7 +61,7 @@ export async function createWorkflowWorld(): Promise<WorkflowWorld> {
         database: world.visionDatabase,
         bucket: world.media,
         doorbell: world.objects("DOORBELL"),
-        limits: { workspaceBytesMax: 1_000_000_000 },
+        limits: { workspaceBytesMax: 1_000_000_000, accountBytesMax: 1_000_000_000 },
         sealing: [new Secret(VISION_SEALING_KEY)],
         outbound: { hosts: ["127.0.0.1"], resolve: async () => [] },
         clock: () => now,

@@ -26,17 +26,21 @@ const DAYS = 7;
 /** The code of an invitation as a request sends it. */
 export const InvitationCode = z.string().min(1).max(200);
 
+const InvitationId = z.uuid().meta({ description: "an invitation" });
+
 const Invitation = z
   .object({
-    invitation_id: z.uuid(),
+    invitation_id: InvitationId,
     workspace_id: z.uuid(),
-    workspace_name: z.string(),
+    workspace_name: z.string().meta({ description: "the workspace that it lets into" }),
     role: Role,
     email: z.string().nullable().meta({ description: "whose account may use it; null: anybody's" }),
     invited_by: z.string().nullable().meta({ description: "name of the account that made it" }),
     created_at: z.iso.datetime(),
     expires_at: z.iso.datetime(),
-    state: z.enum(["open", "used", "expired", "revoked"]),
+    status: z.enum(["open", "used", "expired", "revoked"]).meta({
+      description: "revoked: by an admin, or because who made it is no admin any more",
+    }),
   })
   .meta({ id: "Invitation" });
 const NewInvitation = Invitation.extend({
@@ -130,7 +134,7 @@ function addRevoke(app: App<Parts>) {
     summary: "End an invitation that was not used",
     description: "Beyond the contract. Needs the role admin. Again changes nothing.",
     security: bearer,
-    request: { params: z.object({ invitation_id: z.uuid() }) },
+    request: { params: z.object({ invitation_id: InvitationId }) },
     responses: {
       204: { description: "it can be used no more" },
       ...adminErrors,
@@ -158,7 +162,11 @@ function addAccept(app: App<Parts>) {
     summary: "Join a workspace by an invitation",
     description: "Beyond the contract. A role that you have there already is never lowered.",
     security: bearer,
-    request: jsonBody(z.strictObject({ invitation: InvitationCode })),
+    request: jsonBody(
+      z.strictObject({
+        invitation: InvitationCode.meta({ description: "the code that an admin made" }),
+      }),
+    ),
     responses: {
       200: json("you, with your workspaces", User),
       ...errorResponses("bad_body", "unauthorized", "not_invited", "invalid_request"),

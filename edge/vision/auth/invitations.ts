@@ -28,21 +28,21 @@ export interface Invitation extends Record<string, unknown> {
   invited_by: string | null;
   created_at: string;
   expires_at: string;
-  state: "open" | "used" | "expired" | "revoked";
+  status: "open" | "used" | "expired" | "revoked";
 }
 
 /** Whether the maker of an invitation `i` is an admin of its workspace still: else it ends. */
 const HOLDS = sql`EXISTS (SELECT FROM membership m WHERE m.workspace_id = i.workspace_id
   AND m.account_id = i.created_by AND m.role = 'admin')`;
 
-const STATE = sql`CASE WHEN i.used_at IS NOT NULL THEN 'used'
+const STATUS = sql`CASE WHEN i.used_at IS NOT NULL THEN 'used'
   WHEN i.revoked_at IS NOT NULL OR NOT ${HOLDS} THEN 'revoked' WHEN i.expires_at <= now() THEN 'expired'
   ELSE 'open' END`;
 
 const FIELDS = sql`i.id::text AS invitation_id, i.workspace_id::text, w.name AS workspace_name,
   i.role, i.email, (SELECT display_name FROM account WHERE id = i.created_by) AS invited_by,
   ${wireTime(sql`i.created_at`)} AS created_at, ${wireTime(sql`i.expires_at`)} AS expires_at,
-  ${STATE} AS state`;
+  ${STATUS} AS status`;
 
 /** Invites into a workspace for some days; with an email, the account of that email alone. */
 export async function createInvitation(

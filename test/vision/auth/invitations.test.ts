@@ -99,9 +99,9 @@ describe("an installation of invited people", () => {
     expect([used.status, used.body.code]).toEqual([409, "state_conflict"]);
     const { body } = await admin.ask("GET", "/admin/invitations");
     // A list of JSON, which `Reply` takes for an object.
-    const listed = body as unknown as { invitation_id: string; state: string }[];
-    const states = new Map(listed.map((one) => [one.invitation_id, one.state]));
-    const seen = [own, revoked, expired].map((one) => states.get(one.invitation_id));
+    const listed = body as unknown as { invitation_id: string; status: string }[];
+    const statuses = new Map(listed.map((one) => [one.invitation_id, one.status]));
+    const seen = [own, revoked, expired].map((one) => statuses.get(one.invitation_id));
     expect(seen).toEqual(["used", "revoked", "expired"]);
     expect(JSON.stringify(body)).not.toContain("vni_");
   });
@@ -119,7 +119,7 @@ describe("an installation of invited people", () => {
     expect(await attempt(code)).toEqual(REFUSED);
     const listed = (await admin.ask("GET", "/admin/invitations")).body as unknown;
     expect(listed).toContainEqual(
-      expect.objectContaining({ invitation_id: body.invitation_id, state: "revoked" }),
+      expect.objectContaining({ invitation_id: body.invitation_id, status: "revoked" }),
     );
   });
 

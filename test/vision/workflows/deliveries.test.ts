@@ -327,7 +327,9 @@ describe("an image for a project", () => {
     const other = await w.stranger();
     const theirs = await other.ok<{ project_id: string }>("POST", "/projects", { name: "theirs" });
     const file = Uint8Array.from(png(30, 10));
-    const full = w.partsAt(now, { limits: { workspaceBytesMax: 1 } as Parts["limits"] });
+    const full = w.partsAt(now, {
+      limits: { workspaceBytesMax: 1, accountBytesMax: 1 } as Parts["limits"],
+    });
     const before = await videos();
     const outcomes = [
       ...(await performEffects(w.partsAt(now), source(), [
