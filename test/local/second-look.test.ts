@@ -108,7 +108,10 @@ it("many failed files are no chance, and are not looked at again", async () => {
 });
 
 it("what the deadline cuts off is skipped and named, and what ran before it counts", async () => {
-  const waits = `it("waits", () => new Promise(() => {}), 0); it("follows", () => {});`;
+  // What is given up goes on while what it uses is taken down, which fails no run.
+  const waits = `import { afterAll } from "vitest";
+    afterAll(() => { throw new Error("taken down"); });
+    it("waits", () => new Promise(() => {}), 0); it("follows", () => {});`;
   // Longer than vitest takes to begin on busy cores.
   const until = Date.now() + 25_000;
   const files = { steady: STEADY, waits, later: waits };

@@ -72,7 +72,7 @@ interface Run {
   files: FileReport[];
   /** Failures outside every test, such as a crash. */
   outside: string[];
-  /** Files that did not run to their end before the deadline. */
+  /** Files that the deadline cut off, and what failed outside tests as they were. */
   cut: string[];
 }
 
@@ -111,13 +111,26 @@ export async function vitest(
   const env = { ...process.env, TEST_UNHANDLED: unhandled, ...deadline };
   const passed = await ends([VITEST, "run", ...args, ...reporters], env, output);
   if (!existsSync(report)) return { files: [], outside: ["vitest left no report"], cut: [] };
-  const { testResults: files } = JSON.parse(readFileSync(report, "utf8")) as {
+  const { testResults } = JSON.parse(readFileSync(report, "utf8")) as {
     testResults: FileReport[];
   };
-  const outside = linesOf(unhandled).map((line) => JSON.parse(line) as string);
-  const cut = linesOf(cutFiles).map((path) => relative(ROOT, path));
+  const wereCut = linesOf(cutFiles);
+  const files = testResults.map((file) => (wereCut.includes(file.name) ? givenUp(file) : file));
+  const failures = linesOf(unhandled).map((line) => JSON.parse(line) as string);
+  // Tests that are given up go on while what they use is taken down.
+  const outside = wereCut.length > 0 ? [] : failures;
+  const cut = [
+    ...wereCut.map((path) => relative(ROOT, path)),
+    ...(wereCut.length > 0 ? failures : []),
+  ];
   const isTold = passed || outside.length > 0 || cut.length > 0 || files.some(isFailed);
   return { files, outside: isTold ? outside : ["vitest failed outside a test"], cut };
+}
+
+/** A file that was cut off: its tests that failed have failed, and no word on its own lines. */
+function givenUp(file: FileReport): FileReport {
+  const status = failuresOfTests(file).length > 0 ? "failed" : "passed";
+  return { ...file, status, message: "" };
 }
 
 /** Lines of a file that may not be there. */
