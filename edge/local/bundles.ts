@@ -44,14 +44,14 @@ export async function bundle({ name, main, rules, kept = KEPT }: BundleOptions):
     .map((folder) => join(kept, folder));
   const current = before.find(isCurrent);
   if (current) {
-    // Whoever takes it keeps it from being deleted.
+    // A use renews the time by which unused folders are deleted.
     const now = systemClock() / 1_000;
     utimesSync(current, now, now);
     return current;
   }
   const folder = await mkdtemp(join(kept, `${name}-`));
   const inputs = await buildInto(folder, main, rules);
-  // Last, so that a folder without it is one that was never finished.
+  // Written last: a folder without this file was never completed.
   await writeFile(join(folder, INPUTS), JSON.stringify(inputs));
   for (const one of before.filter(isUnused)) await rm(one, { recursive: true, force: true });
   return folder;

@@ -2,7 +2,6 @@
 // exported dataset, in the terminal, with images to look at.
 
 import { spawnSync } from "node:child_process";
-import { randomBytes } from "node:crypto";
 import * as fs from "node:fs";
 import { join, resolve } from "node:path";
 import sharp from "sharp";
@@ -20,7 +19,7 @@ import {
 import { type Clip, demoClip } from "./clip.ts";
 import { readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { startStack } from "./stack.ts";
-import { prepareState, stateAt, stateWithin, writePrivate } from "./state.ts";
+import { prepareState, randomSecret, stateAt, stateWithin, writePrivate } from "./state.ts";
 import { type VisionApi, visionApi } from "./vision-api.ts";
 
 const USAGE = usageOf("demo");
@@ -95,7 +94,7 @@ async function main() {
 async function account(url: string, file: string): Promise<VisionApi> {
   const anybody = visionApi(url);
   if (!fs.existsSync(file)) {
-    const fresh = { email: "demo@example.com", password: randomBytes(24).toString("base64url") };
+    const fresh = { email: "demo@example.com", password: randomSecret() };
     await anybody.post<TokenPair>("/auth/register", { ...fresh, display_name: "Demo" });
     writePrivate(file, JSON.stringify(fresh));
     say(`Registered ${fresh.email}.`);

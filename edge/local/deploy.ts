@@ -7,9 +7,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { meant, readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { type DatabaseName, migrateDatabase } from "./databases.ts";
-import { hasAdmin, newToken } from "./first-admin.ts";
+import { hasAdmin } from "./first-admin.ts";
 import { grantRights } from "./rights.ts";
-import { ROOT } from "./state.ts";
+import { ROOT, randomSecret } from "./state.ts";
 import { WORKERS, type WorkerName } from "./workers.ts";
 
 const USAGE = usageOf("deploy");
@@ -37,7 +37,7 @@ async function deploy(services: readonly string[], dryRun: boolean) {
   }
   const connectionString = process.env.VISION_MIGRATE_URL ?? "";
   const isNew = !dryRun && services.includes("vision") && !(await hasAdmin({ connectionString }));
-  // Until the first admin's token is there, whoever came first would be it.
+  // Without the token's secret, open registration would give the admin role to the first request.
   for (const service of services) upload(service, { dryRun, isClosed: isNew });
   if (!isNew) return;
   makeFirstAdmin();
@@ -46,7 +46,7 @@ async function deploy(services: readonly string[], dryRun: boolean) {
 
 /** Gives vision a token for its first admin, and says how they register. */
 function makeFirstAdmin() {
-  const token = newToken();
+  const token = randomSecret();
   wrangler(["secret", "put", "BOOTSTRAP_TOKEN", "--env", "vision"], token);
   const body = `{"email": …, "password": …, "display_name": …, "invitation": "${token}"}`;
   process.stdout.write(

@@ -1,11 +1,7 @@
-// How a deployed vision service gets its first administrator: by a token that is shown once, so
-// that nobody on a public address becomes it by coming first.
+// Whether a deployed vision service has its first administrator. Until then each deployment makes a
+// token that registers one, so that a public address gives the role to no first caller.
 
-import { randomBytes } from "node:crypto";
 import pg from "pg";
-
-/** A token with which the first admin registers. */
-export const newToken = (): string => randomBytes(24).toString("base64url");
 
 /** Whether vision's default workspace has an admin. */
 export async function hasAdmin(connection: pg.ClientConfig): Promise<boolean> {

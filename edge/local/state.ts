@@ -59,7 +59,8 @@ const Credentials = z.object({
 /** Passwords of the database roles and of the object store's S3 endpoint. */
 export type Credentials = z.infer<typeof Credentials>;
 
-const random = () => randomBytes(24).toString("base64url");
+/** A secret of 192 bits, as a text. */
+export const randomSecret = (): string => randomBytes(24).toString("base64url");
 
 /** What a stack's services and its users know of each other. */
 interface StateSecrets {
@@ -76,7 +77,7 @@ export function prepareState(state: State): StateSecrets {
   }
   const credentials = prepareCredentials(state);
   const tokenIn = (file: string) => {
-    if (!fs.existsSync(file)) writePrivate(file, `${random()}\n`);
+    if (!fs.existsSync(file)) writePrivate(file, `${randomSecret()}\n`);
     return fs.readFileSync(file, "utf8").trim();
   };
   return {
@@ -100,7 +101,7 @@ function prepareCredentials(state: State): Credentials {
   }
   const names = Object.keys(Credentials.shape) as (keyof Credentials)[];
   const missing = names.filter((name) => !saved[name]);
-  const added = Object.fromEntries(missing.map((name) => [name, random()]));
+  const added = Object.fromEntries(missing.map((name) => [name, randomSecret()]));
   const credentials = Credentials.parse({ ...saved, ...added });
   if (missing.length > 0) writePrivate(file, JSON.stringify(credentials));
   return credentials;

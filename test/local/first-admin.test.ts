@@ -2,8 +2,9 @@
 // whoever deploys sees whether it is there.
 
 import { expect, inject, it } from "vitest";
-import { hasAdmin, newToken } from "../../edge/local/first-admin.ts";
+import { hasAdmin } from "../../edge/local/first-admin.ts";
 import { superuser } from "../../edge/local/postgres.ts";
+import { randomSecret } from "../../edge/local/state.ts";
 import { register } from "../support/vision.ts";
 import { createDatabases, createWorld } from "../support/world.ts";
 
@@ -13,7 +14,7 @@ it("registers by the token that was made for it, and is seen then", async () => 
   const name = new URL(databases.visionWriter).pathname.slice(1);
   const owner = superuser(port, credentials.superuser, name);
   expect(await hasAdmin(owner)).toBe(false);
-  const token = newToken();
+  const token = randomSecret();
   const environment = { vision: { REGISTRATION: "invited", BOOTSTRAP_TOKEN: token } };
   const world = await createWorld({ services: ["vision"], databases, environment });
   await register(world.urls.vision, "first@example.com", token);

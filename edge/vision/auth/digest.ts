@@ -14,5 +14,8 @@ export async function sha256(text: string): Promise<string> {
 
 /** Bytes in base64url, without padding. */
 export const toBase64url = (bytes: Uint8Array): string => base64url.encode(bytes);
+/** So many random bytes in base64url: a secret, or the part of one that nobody guesses. */
+export const randomText = (bytes: number): string =>
+  toBase64url(crypto.getRandomValues(new Uint8Array(bytes)));
 /** The bytes of a text in base64url; throws for any other text. */
 export const fromBase64url = (text: string): Uint8Array => base64url.decode(text);

@@ -10,7 +10,7 @@ import { wireTime } from "../../http/database.ts";
 import type { Parts, RegistrationMode } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
 import { type Act, auditEntries } from "./audit.ts";
-import { sha256, toBase64url } from "./digest.ts";
+import { randomText, sha256 } from "./digest.ts";
 import { type Caller, forgetSessions } from "./scope.ts";
 
 const CODE_PREFIX = "vni_";
@@ -73,8 +73,7 @@ export async function createInvitation(
   return { ...(rows[0] as Invitation), code };
 }
 
-const newCode = (): string =>
-  CODE_PREFIX + toBase64url(crypto.getRandomValues(new Uint8Array(CODE_BYTES)));
+const newCode = (): string => CODE_PREFIX + randomText(CODE_BYTES);
 
 const hashOf = async (code: string): Promise<SQL> => sql`decode(${await sha256(code)}, 'hex')`;
 

@@ -9,7 +9,7 @@ import type { TokenPair } from "../../../shared/vision.ts";
 import { batch } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import type { Account } from "./accounts.ts";
-import { sha256, toBase64url } from "./digest.ts";
+import { randomText, sha256, toBase64url } from "./digest.ts";
 import { LISTED_DAYS } from "./invitations.ts";
 import { forgetSessions } from "./scope.ts";
 import { keyedHash, signAccess } from "./tokens.ts";
@@ -50,7 +50,7 @@ async function pair(
  * holder was read: what let him in may hold no longer.
  */
 export async function openSession(parts: Parts, holder: Holder): Promise<TokenPair> {
-  const refreshToken = toBase64url(crypto.getRandomValues(new Uint8Array(32)));
+  const refreshToken = randomText(32);
   const session = crypto.randomUUID();
   const now = parts.clock();
   // The lock lets whoever ends all sessions see this one, or this one see that they ended.

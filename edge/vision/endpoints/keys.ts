@@ -6,7 +6,7 @@ import type { EndpointKey } from "../../../shared/endpoints.ts";
 import { Failure } from "../../../shared/errors.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
-import { sha256, toBase64url } from "../auth/digest.ts";
+import { randomText, sha256 } from "../auth/digest.ts";
 import type { Parts } from "../base/parts.ts";
 import { type EndpointRow, notThere, SERVED_ENDPOINT, type ServedEndpoint } from "./endpoints.ts";
 import type { KeyGate } from "./meter.ts";
@@ -48,7 +48,7 @@ export async function createKey(
   endpoint: EndpointRow,
   key: { name: string; limit: RateLimit | null; act: Act },
 ): Promise<{ record: EndpointKey; text: string }> {
-  const text = KEY_PREFIX + toBase64url(crypto.getRandomValues(new Uint8Array(KEY_BYTES)));
+  const text = KEY_PREFIX + randomText(KEY_BYTES);
   const { name, limit, act } = key;
   const madeEntry = keyEntry(act, endpoint, {
     before: sql`NULL::jsonb`,

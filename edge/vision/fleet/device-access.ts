@@ -6,7 +6,7 @@ import { type SQL, sql } from "drizzle-orm";
 import type { Context, MiddlewareHandler } from "hono";
 import { assert, Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
-import { sha256, toBase64url } from "../auth/digest.ts";
+import { randomText, sha256, toBase64url } from "../auth/digest.ts";
 import { authenticate } from "../auth/scope.ts";
 import { bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
@@ -22,8 +22,7 @@ export const deviceToken = [{ deviceToken: [] }];
 export const deviceOrAccessToken = [...deviceToken, ...bearer];
 
 /** A new token. */
-export const newDeviceToken = (): string =>
-  DEVICE_TOKEN_PREFIX + toBase64url(crypto.getRandomValues(new Uint8Array(TOKEN_BYTES)));
+export const newDeviceToken = (): string => DEVICE_TOKEN_PREFIX + randomText(TOKEN_BYTES);
 
 /**
  * The token that follows from a code and the nonce of who trades it (HMAC-SHA-256 of the code by

@@ -11,7 +11,7 @@ import { storable } from "../../http/storable.ts";
 import type { AttemptTable } from "../../http/throttle.ts";
 import { checkGuess, clientAddress } from "../../http/throttle.ts";
 import { type Act, actorKindOf, auditEntries } from "../auth/audit.ts";
-import { sha256, toBase64url } from "../auth/digest.ts";
+import { randomText, sha256, toBase64url } from "../auth/digest.ts";
 import { keyedHash } from "../auth/tokens.ts";
 import type { Parts } from "../base/parts.ts";
 import { instantOf, newDeviceToken, opensAt, tokenOf } from "./device-access.ts";
@@ -38,7 +38,7 @@ type CodeParts = Pick<Parts, "clock" | "tokenSecret">;
 
 /** A code that opens for a day. */
 export async function newCode(parts: CodeParts): Promise<NewCode> {
-  const random = toBase64url(crypto.getRandomValues(new Uint8Array(CODE_BYTES)));
+  const random = randomText(CODE_BYTES);
   const code = await marked(parts, random);
   return { code, hash: await sha256(code), expiresAt: iso(parts.clock() + CODE_MS) };
 }

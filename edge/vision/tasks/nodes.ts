@@ -14,7 +14,7 @@ import { HOUR, iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { jsonb, storable } from "../../http/storable.ts";
 import { type Act, actorKindOf, auditEntries } from "../auth/audit.ts";
-import { sha256, toBase64url } from "../auth/digest.ts";
+import { randomText, sha256 } from "../auth/digest.ts";
 import { type Realm, within } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
@@ -31,8 +31,7 @@ const LIVE = sql`node.revoked_at IS NULL
   AND node.last_heartbeat_at > now() - ${sql.raw(String(LIVE_SECONDS))} * interval '1 second'`;
 
 /** A new secret of so many random bytes. */
-const secretText = (prefix: string, bytes: number): string =>
-  prefix + toBase64url(crypto.getRandomValues(new Uint8Array(bytes)));
+const secretText = (prefix: string, bytes: number): string => prefix + randomText(bytes);
 
 /**
  * Makes a code with which one node may register within the hour: a node of one workspace, or with
