@@ -96,6 +96,10 @@ export const AnnotationPage = z
     total: z.number().int(),
     offset: z.number().int(),
     limit: z.number().int(),
+    next: z
+      .string()
+      .nullable()
+      .meta({ description: "`cursor` of the page that follows; null: there is none" }),
   })
   .meta({ id: "AnnotationPage" });
 

@@ -12,6 +12,7 @@ import {
   pgTable,
   primaryKey,
   real,
+  smallint,
   text,
   unique,
   uuid,
@@ -118,6 +119,12 @@ export const annotation = pgTable(
     trackId: integer("track_id"),
     /** Another class's annotation that covers the same object. */
     duplicateOf: uuid("duplicate_of"),
+    /**
+     * At thresholds up to this the annotation that it repeats is shown: that one's confidence,
+     * Infinity where it has none, -Infinity where it was rejected or is not there. Kept by the
+     * trigger `count_annotations`.
+     */
+    repeatsTo: real("repeats_to").notNull().default(sql`'-Infinity'`),
     /** Outer ring of the mask, `[x, y, …]` in pixels of the source frame. */
     polygon: jsonb("polygon"),
     /** Rises with each edit; a PATCH may name the one it saw. */
@@ -128,11 +135,14 @@ export const annotation = pgTable(
   },
   (table) => [
     index("annotation_place").on(table.jobId, table.videoId, table.frameIndex, table.id),
-    index("annotation_class").on(table.jobId, table.classNumber),
+    index("annotation_class").on(
+      ...([table.jobId, table.classNumber, table.review, table.source] as const),
+    ),
     index("annotation_confidence").on(table.jobId, table.confidence, table.id),
     index("annotation_track")
       .on(table.jobId, table.videoId, table.trackId, table.frameIndex)
       .where(sql`track_id IS NOT NULL`),
+    index("annotation_better").on(table.duplicateOf).where(sql`duplicate_of IS NOT NULL`),
     foreignKey({
       name: "annotation_of_class",
       columns: [table.jobId, table.classNumber],
@@ -140,6 +150,77 @@ export const annotation = pgTable(
     }),
     check("annotation_box", sql`x2 > x1 AND y2 > y1`),
   ],
+);
+
+// How many annotations there are, so that nobody has to count a million of them. The trigger
+// `count_annotations` keeps the three tables in step with each statement that changes annotations
+// or a job's threshold.
+
+/** A job's annotations by class, review, source and confidence. */
+export const annotationCount = pgTable(
+  "annotation_count",
+  {
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    classNumber: integer("class_number").notNull(),
+    review: text("review").notNull(),
+    source: text("source").notNull(),
+    /** Whether the job's threshold shows them. */
+    shown: boolean("shown").notNull(),
+    /** Whether they are shown and repeat one that is shown too, and nobody judged them. */
+    repeated: boolean("repeated").notNull(),
+    /** Hundredths of the confidence, the last to 1; 100 is of those without one. */
+    bin: smallint("bin").notNull(),
+    annotations: integer("annotations").notNull(),
+  },
+  (table) => [
+    primaryKey({
+      name: "annotation_count_pk",
+      columns: [
+        ...([table.jobId, table.classNumber, table.review, table.source] as const),
+        ...([table.shown, table.repeated, table.bin] as const),
+      ],
+    }),
+  ],
+);
+
+/** A job's annotations that are shown, by their share of the frame's area. */
+export const areaCount = pgTable(
+  "area_count",
+  {
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    review: text("review").notNull(),
+    repeated: boolean("repeated").notNull(),
+    /** Tenths of a decade, from 10⁻⁵ on. */
+    bin: smallint("bin").notNull(),
+    annotations: integer("annotations").notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.jobId, table.review, table.repeated, table.bin] })],
+);
+
+/** The annotations of each frame of a job that has, or had, any. */
+export const frameCount = pgTable(
+  "frame_count",
+  {
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    videoId: uuid("video_id").notNull(),
+    frameIndex: integer("frame_index").notNull(),
+    /** All there are; those that follow are of those that are shown. */
+    stored: integer("stored").notNull(),
+    pending: integer("pending").notNull(),
+    accepted: integer("accepted").notNull(),
+    rejected: integer("rejected").notNull(),
+    /** How many of those pending repeat another. */
+    repeated: integer("repeated").notNull(),
+    /** Numbers of the classes of those that are neither rejected nor repeat another. */
+    classes: integer("classes").array().notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.jobId, table.videoId, table.frameIndex] })],
 );
 
 /** A frame of a job that a person looked at and called right as it was, also where it is empty. */

@@ -84,7 +84,7 @@ export async function planDataset(
   } AND ${options.duplicates ? sql`true` : sql`NOT ${repeated(job.threshold)}`}
     AND a.class_number IN (SELECT n::int FROM jsonb_array_elements_text(
     ${JSON.stringify(numbers)}::jsonb) n)`;
-  const videos = await listVideos(database, job, { wanted, background: options.background });
+  const videos = await listVideos(database, job, options);
   const split = splitFrames(
     videos.map(({ id, frames }) => ({ videoId: id, frames })),
     options,
@@ -199,8 +199,10 @@ async function* hashed(chunks: AsyncIterable<Uint8Array>, hash: Hash) {
 async function listVideos(
   database: Database,
   job: JobRow,
-  { wanted, background }: { wanted: SQL; background: boolean },
+  { include, duplicates, background }: ManifestOptions,
 ): Promise<ManifestVideo[]> {
+  const repeats = include === "accepted" || duplicates ? sql`` : sql`- repeated`;
+  const count = include === "accepted" ? sql`accepted` : sql`pending + accepted`;
   // A frame that nobody looked at is not known to be background.
   const frames =
     job.state === "completed"
@@ -214,8 +216,8 @@ async function listVideos(
     SELECT v.id, v.filename, v.storage_key, v.bytes::float8 AS bytes, v.width, v.height,
       coalesce((SELECT l.frames FROM labeled l WHERE l.video_id = v.id), '[]') AS frames, (
       SELECT coalesce(json_agg(json_build_array(frame_index, n) ORDER BY frame_index), '[]')
-        FROM (SELECT frame_index, count(*)::int AS n FROM annotation a
-               WHERE a.video_id = v.id AND ${wanted} GROUP BY frame_index) f) AS counts
+        FROM (SELECT frame_index, ${count} ${repeats} AS n FROM frame_count
+               WHERE job_id = ${job.id}::uuid AND video_id = v.id) f WHERE n > 0) AS counts
       FROM job_video j JOIN video v ON v.id = j.video_id
      WHERE j.job_id = ${job.id}::uuid ORDER BY j.position`);
   return rows.map((video) => {

@@ -3,8 +3,8 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import { DUPLICATE_IOU } from "../../../shared/tracks.ts";
-import { type Database, patientBatch } from "../../http/database.ts";
-import type { JobRow } from "./jobs.ts";
+import type { Database } from "../../http/database.ts";
+import { inJob, type JobRow } from "./jobs.ts";
 
 /** What is flagged in one statement: of a million annotations all would take over a minute. */
 const FLAGGED_MAX = 100_000;
@@ -42,7 +42,7 @@ export async function flagRepeats(
      WHERE a.id = repeat.id RETURNING a.id)
     SELECT count(*)::int AS count FROM flagged`;
   for (let count = -1; count !== 0; ) {
-    const [rows] = await patientBatch<[{ count: number }]>(database, [statement]);
-    count = rows[0]?.count ?? 0;
+    const [row] = await inJob<{ count: number }>(database, id, statement);
+    count = row?.count ?? 0;
   }
 }

@@ -252,7 +252,7 @@ export async function addWarnings(
  * of.
  */
 export const labeledFrames = ({ id, settings }: Pick<JobRow, "id" | "settings">): SQL => sql`
-  SELECT video_id, frame_index AS frame FROM annotation WHERE job_id = ${id}::uuid
+  SELECT video_id, frame_index AS frame FROM frame_count WHERE job_id = ${id}::uuid AND stored > 0
   UNION
   SELECT video_id, frame_index FROM frame_review WHERE job_id = ${id}::uuid
   UNION
@@ -272,8 +272,8 @@ export const addedFrames = ({ id }: Pick<JobRow, "id">): SQL => sql`
       SELECT j.video_id, j.frames FROM job_video j JOIN video v ON v.id = j.video_id
        WHERE j.job_id = ${id}::uuid AND cardinality(j.frames) < v.frame_count) own
     CROSS JOIN LATERAL (
-      SELECT frame_index AS frame FROM annotation
-       WHERE job_id = ${id}::uuid AND video_id = own.video_id
+      SELECT frame_index AS frame FROM frame_count
+       WHERE job_id = ${id}::uuid AND video_id = own.video_id AND stored > 0
       UNION SELECT frame_index FROM frame_review
        WHERE job_id = ${id}::uuid AND video_id = own.video_id
       EXCEPT SELECT unnest(own.frames)) f`;

@@ -37,11 +37,14 @@ export async function editJob(
   job: JobRow,
   edit: JobEdit,
 ): Promise<void> {
-  await database.execute(sql`
+  // What another threshold shows is counted, which of a million annotations takes its time.
+  await patientBatch(database, [
+    sql`
     UPDATE job SET name = ${edit.name ?? job.name},
       description = ${edit.description ?? job.description},
       threshold = ${Math.fround(edit.threshold ?? job.threshold)}::real
-     WHERE id = ${job.id}::uuid`);
+     WHERE id = ${job.id}::uuid`,
+  ]);
 }
 
 /**

@@ -43,7 +43,8 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
       (count(*) FILTER (WHERE state = 'running'))::int AS running,
       (count(*) FILTER (WHERE state = 'finished'))::int AS finished,
       (count(*) FILTER (WHERE state = 'failed' AND round = ${job.settings.round}::int))::int AS failed,
-      (SELECT count(*) FROM annotation WHERE job_id = ${job.id}::uuid)::int AS stored,
+      (SELECT coalesce(sum(annotations), 0) FROM annotation_count
+        WHERE job_id = ${job.id}::uuid)::int AS stored,
       ${newestIntervention(sql`t.subject = ${subjectOf(job.id)} AND t.kind = 'label'
         AND (t.payload->>'round')::int = ${job.settings.round}::int`)} AS intervention,
       ${offering("label", sql`${job.workspaceId}::uuid`)} AS nodes

@@ -5,7 +5,7 @@ import { sql } from "drizzle-orm";
 import type { Bbox } from "../../../shared/tasks.ts";
 import { track } from "../../../shared/tracks.ts";
 import type { Database } from "../../http/database.ts";
-import type { JobRow } from "./jobs.ts";
+import { inJob, type JobRow } from "./jobs.ts";
 
 /**
  * Gives what a model found in the current pass its track ids, video by video and class by class.
@@ -49,10 +49,14 @@ export async function trackJob(
         }
       }
     }
-    await database.execute(sql`
+    await inJob(
+      database,
+      jobId,
+      sql`
       UPDATE annotation a SET track_id = (t->>1)::int
         FROM jsonb_array_elements(${JSON.stringify(tracks)}::jsonb) t
-       WHERE a.id = (t->>0)::uuid AND a.track_id IS DISTINCT FROM (t->>1)::int`);
+       WHERE a.id = (t->>0)::uuid AND a.track_id IS DISTINCT FROM (t->>1)::int`,
+    );
   }
 }
 

@@ -4,7 +4,7 @@ import { type SQL, sql } from "drizzle-orm";
 import type { Annotation } from "../../../shared/labeling.ts";
 import { iso } from "../../../shared/time.ts";
 import { frameId } from "../../../shared/vision.ts";
-import { batch, type Database } from "../../http/database.ts";
+import type { Database } from "../../http/database.ts";
 import type { FrameSize } from "../labeling/boxes.ts";
 
 /** Shown are annotations at or above the job's threshold, and all that people made. */
@@ -18,14 +18,9 @@ const UNACCEPTED = sql`a.review <> 'accepted'`;
  * Annotations that nobody judged and that repeat a better one of the same object, which is shown
  * too. Stats and datasets leave them out: of one object a detector is to learn one box. Where the
  * better one was rejected, deleted or hidden, the other stands for the object.
- *
- * Nothing but EXISTS, and to be joined by AND: the database then joins all at once, where in any
- * other condition it would look for each better one by itself.
  */
-export const repeated = (threshold: number, judged: SQL = PENDING): SQL => sql`EXISTS (
-  SELECT FROM annotation better WHERE better.id = a.duplicate_of AND better.job_id = a.job_id
-     AND ${judged} AND better.review <> 'rejected'
-     AND ${shown(threshold, sql`better`)})`;
+export const repeated = (threshold: number, judged: SQL = PENDING): SQL =>
+  sql`(${judged} AND a.repeats_to >= ${Math.fround(threshold)}::real)`;
 
 /** Which of a job's annotations are meant. */
 export interface AnnotationFilter {
@@ -98,39 +93,11 @@ export function matching(filter: AnnotationFilter): SQL {
   );
 }
 
-const columns = sql`
+/** What `annotationRecord` reads of an annotation `a` and its class `c`. */
+export const columns = sql`
   a.id, a.job_id, a.video_id, a.frame_index, c.name AS class, a.x1, a.y1, a.x2, a.y2,
   a.review, a.confidence, a.source, a.keyframe, a.track_id, a.duplicate_of, a.polygon, a.revision,
   (extract(epoch FROM a.updated_at) * 1000)::float8 AS updated_ms`;
-
-/**
- * What annotations may be sorted by. To the confidences, that of what people drew is above all.
- * Each is the order of an index, equals by their ids.
- */
-export const ORDERS = {
-  frame: sql`a.video_id, a.frame_index, a.id`,
-  confidence: sql`a.confidence, a.id`,
-  "-confidence": sql`a.confidence DESC, a.id DESC`,
-} as const;
-
-/** A page of a job's annotations in an order, and how many there are. */
-export async function listAnnotations(
-  database: Database,
-  filter: AnnotationFilter,
-  { sort, offset, limit }: { sort: keyof typeof ORDERS; offset: number; limit: number },
-): Promise<{ items: Annotation[]; total: number }> {
-  const where = sql`a.job_id = ${filter.jobId}::uuid AND ${matching(filter)}`;
-  const [[counted], page] = await batch<[{ total: number }, Record<string, unknown>]>(database, [
-    sql`SELECT count(*)::int AS total FROM annotation a WHERE ${where}`,
-    sql`
-      SELECT ${columns} FROM (
-        SELECT * FROM annotation a WHERE ${where} ORDER BY ${ORDERS[sort]}
-         LIMIT ${limit}::int OFFSET ${offset}::int) a
-        JOIN job_class c ON c.job_id = a.job_id AND c.number = a.class_number
-       ORDER BY ${ORDERS[sort]}`,
-  ]);
-  return { items: page.map(annotationRecord), total: counted?.total ?? 0 };
-}
 
 /** One annotation with its workspace and the size of its frame, or null. */
 export async function findAnnotation(
@@ -154,7 +121,8 @@ export const reviewOf = (accepted: boolean | null): "pending" | "accepted" | "re
 
 const ACCEPTED = { pending: null, accepted: true, rejected: false } as const;
 
-const annotationRecord = (row: Record<string, unknown>): Annotation => ({
+/** An annotation as the wire shows it. */
+export const annotationRecord = (row: Record<string, unknown>): Annotation => ({
   annotation_id: row.id as string,
   job_id: row.job_id as string,
   frame_id: frameId(row.video_id as string, row.frame_index as number),

@@ -19,8 +19,8 @@ export interface Edit {
   summary?: Record<string, unknown>;
 }
 
-/** Annotations of one edit by a filter: as many as are written within seconds. */
-export const EDITED_MAX = 100_000;
+/** Annotations that one statement of an edit changes: as many as are written within seconds. */
+export const STEP_MAX = 50_000;
 
 /** What an edit may change, and an undo restores. */
 const FIELDS = [
@@ -57,35 +57,61 @@ export interface EditCount {
   changed: number;
 }
 
-/** The row that the statement of an edit answers. */
-export interface EditCountRow {
+/** The row that a statement of an edit answers. */
+export interface StepRow {
   change_id: string | null;
   changed: number;
-  /** Whether the annotations were not too many. */
-  fits: boolean;
+  /** Whether it left annotations to the next one. */
+  more: boolean;
   /** The job's class that the one to be added would be mistaken for. */
   taken?: string | null;
 }
 
-/**
- * What came of an edit by its row; fails with `class_exists` or `invalid_request` where that says
- * why nothing did.
- */
-export function editCount([row]: EditCountRow[]): EditCount {
-  if (row?.taken) throw classExists(row.taken);
-  if (row?.fits === false) {
-    const detail = `filter: over ${EDITED_MAX} annotations in one edit; narrow it`;
-    throw new Failure("invalid_request", detail);
-  }
-  return { changeId: row?.change_id ?? null, changed: row?.changed ?? 0 };
+/** One statement of an edit. */
+export interface Step {
+  /** `target`, for a WITH: annotations `a` that a condition names, as many as a step takes. */
+  targets(where: SQL): SQL;
+  /** The change that the edit is, for a WITH: logged by the first step where `when` holds. */
+  change(when: SQL, options?: { addsClass?: boolean }): SQL;
 }
 
-/** `target`, for a WITH: the annotations `a` that `where` names; `size` tells whether they fit. */
-const targets = (jobId: string, where: SQL): SQL => sql`
+/** Whether a step has more annotations to change than it takes, for a SELECT. */
+export const MORE = sql`(SELECT count(*) FROM target) = ${STEP_MAX}::int`;
+
+/**
+ * Runs an edit of a job step by step, as one change: each annotation that a step changed must be
+ * none that the next one names. Of a hundred thousand annotations and more the steps before one
+ * that fails stand, and can be undone; an edit that is undone meanwhile ends. Fails with
+ * `class_exists` where the first step says so.
+ */
+export async function inSteps(
+  database: Database,
+  edit: Edit,
+  statement: (step: Step) => SQL,
+): Promise<EditCount> {
+  const count: EditCount = { changeId: null, changed: 0 };
+  for (let more = true; more; ) {
+    const [row] = await inJob<StepRow>(database, edit.jobId, statement(stepOf(edit, count)));
+    if (row?.taken) throw classExists(row.taken);
+    count.changeId ??= row?.change_id ?? null;
+    count.changed += row?.changed ?? 0;
+    more = Boolean(row?.more && row.change_id);
+  }
+  return count;
+}
+
+function stepOf(edit: Edit, { changeId }: EditCount): Step {
+  const begun = sql`SELECT id FROM change WHERE id = ${changeId}::uuid AND undone_at IS NULL`;
+  const goesOn = changeId === null ? sql`true` : sql`EXISTS (${begun})`;
+  return {
+    targets: (where) => sql`
   target AS (
-    SELECT * FROM annotation a WHERE a.job_id = ${jobId}::uuid AND ${where}
-     LIMIT ${EDITED_MAX + 1}::int FOR UPDATE
-  ), size AS (SELECT count(*) <= ${EDITED_MAX}::int AS fits FROM target)`;
+    SELECT * FROM annotation a WHERE a.job_id = ${edit.jobId}::uuid AND ${where} AND ${goesOn}
+     LIMIT ${STEP_MAX}::int FOR UPDATE)`,
+    change: (when, options) =>
+      changeId === null ? insertChange(edit, when, options) : sql`${begun} AND ${when}`,
+  };
+}
 
 /** What an edit sets of annotations. */
 export interface Update {
@@ -98,65 +124,53 @@ export interface Update {
 }
 
 /**
- * Sets fields of annotations of a job. Fails with `class_exists` where their new class would be
- * mistaken for another, and with `invalid_request` where they are too many.
+ * Sets fields of annotations of a job, none of which `where` names any more then. Fails with
+ * `class_exists` where their new class would be mistaken for another.
  */
-export async function updateAnnotations(
+export function updateAnnotations(
   database: Database,
   edit: Edit,
   { where, set, className }: Update,
 ): Promise<EditCount> {
   const named = className !== undefined;
-  const any = sql`EXISTS (SELECT FROM target) AND (SELECT fits FROM size)`;
-  const also = named ? sql`, ${classNamed(edit.jobId, className, any)}` : sql``;
+  const also = named
+    ? sql`, ${classNamed(edit.jobId, className, sql`EXISTS (SELECT FROM target)`)}`
+    : sql``;
   const sets = named ? [...set, sql`class_number = (SELECT number FROM named)`] : set;
-  const rows = await inJob<EditCountRow>(
+  return inSteps(
     database,
-    edit.jobId,
-    sql`
-    WITH ${targets(edit.jobId, where)} ${also}, done AS (
+    edit,
+    ({ targets, change }) => sql`
+    WITH ${targets(where)} ${also}, done AS (
       UPDATE annotation a SET ${sql.join([...sets], sql`, `)}, revision = a.revision + 1,
         updated_at = clock_timestamp(), updated_by = ${edit.actorId}::uuid
-        FROM target t, size WHERE a.id = t.id AND size.fits
-         ${named ? sql`AND EXISTS (SELECT FROM named)` : sql``}
+        FROM target t WHERE a.id = t.id ${named ? sql`AND EXISTS (SELECT FROM named)` : sql``}
       -- A join of the rows before with those after is quadratic where few of them are expected.
       RETURNING a.id, ${fieldsOf(sql`t`)} AS before, ${fieldsOf(sql`a`)} AS after
-    ), c AS (${insertChange(edit, sql`EXISTS (SELECT FROM done)`, { addsClass: named })}),
+    ), c AS (${change(sql`EXISTS (SELECT FROM done)`, { addsClass: named })}),
     items AS (
       INSERT INTO change_item (change_id, annotation_id, before, after)
       SELECT c.id, d.id, d.before, d.after FROM c, done d RETURNING annotation_id)
     SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed,
-      (SELECT fits FROM size) AS fits
-      ${named ? sql`, (SELECT name FROM taken) AS taken` : sql``}`,
+      ${MORE} AS more ${named ? sql`, (SELECT name FROM taken) AS taken` : sql``}`,
   );
-  return editCount(rows);
 }
 
-/**
- * Deletes the annotations `a` of a job that `where` names. Fails with `invalid_request` where they
- * are too many.
- */
-export async function deleteAnnotations(
-  database: Database,
-  edit: Edit,
-  where: SQL,
-): Promise<EditCount> {
-  const rows = await inJob<EditCountRow>(
+/** Deletes the annotations `a` of a job that `where` names. */
+export const deleteAnnotations = (database: Database, edit: Edit, where: SQL): Promise<EditCount> =>
+  inSteps(
     database,
-    edit.jobId,
-    sql`
-    WITH ${targets(edit.jobId, where)}, gone AS (
-      DELETE FROM annotation a USING target t, size WHERE a.id = t.id AND size.fits RETURNING a.*
-    ), ${loggedDeletion(edit, sql`EXISTS (SELECT FROM gone)`)}
+    edit,
+    ({ targets, change }) => sql`
+    WITH ${targets(where)}, gone AS (
+      DELETE FROM annotation a USING target t WHERE a.id = t.id RETURNING a.*
+    ), c AS (${change(sql`EXISTS (SELECT FROM gone)`)}), ${LOGGED_DELETION}
     SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed,
-      (SELECT fits FROM size) AS fits`,
+      ${MORE} AS more`,
   );
-  return editCount(rows);
-}
 
-/** `c` and `items`, for a WITH: the log of the deletion of what is `gone`. */
-export const loggedDeletion = (edit: Edit, when: SQL): SQL => sql`
-    c AS (${insertChange(edit, when)}),
+/** `items`, for a WITH: the log, in the change `c`, of the deletion of what is `gone`. */
+export const LOGGED_DELETION = sql`
     items AS (
       INSERT INTO change_item (change_id, annotation_id, before, after)
       SELECT c.id, g.id, to_jsonb(g), NULL FROM c, gone g RETURNING annotation_id)`;
@@ -203,24 +217,55 @@ const AS_LEFT = sql`${fieldsOf(sql`a`)} || i.after = ${fieldsOf(sql`a`)}`;
  * Undoes an edit once. Annotations that somebody edited since, and those of a class that went
  * since, are left as they are and counted as `kept`. A class that the edit took away comes back
  * under its number, or is the one that has its name by now; a class that it added goes when nothing
- * else is of it.
+ * else is of it. One of many annotations is undone step by step: after a failure, undone again, it
+ * goes on.
  */
 export async function undoChange(
   database: Database,
   { jobId, changeId }: { jobId: string; changeId: string },
   actorId: string,
 ): Promise<{ restored: number; kept: number }> {
+  const count = { restored: 0, kept: 0 };
+  let last: string | null = null;
+  for (let ended = false; !ended; ) {
+    const step = undoStep(changeId, last, actorId);
+    const [row]: UndoRow[] = await inJob<UndoRow>(database, jobId, step, dropAdded(changeId));
+    if (!row?.stands) throw new Failure("state_conflict", "this edit was undone already");
+    count.restored += row.restored;
+    count.kept += row.items - row.restored;
+    ({ last, ended } = row);
+  }
+  return count;
+}
+
+interface UndoRow {
+  /** Whether the edit was not undone before. */
+  stands: boolean;
+  items: number;
+  restored: number;
+  /** The last item's annotation. */
+  last: string | null;
+  ended: boolean;
+}
+
+/** Undoes the items of a change that follow one; the last step marks the change as undone. */
+function undoStep(changeId: string, last: string | null, actorId: string): SQL {
   const restored = FIELDS.filter((field) => field !== "class_number");
   const columns = (prefix: string) => sql.raw(restored.map((name) => prefix + name).join(", "));
-  const rows = await inJob<{ undone: boolean; items: number; restored: number }>(
-    database,
-    jobId,
-    sql`
+  const following = last === null ? sql`true` : sql`annotation_id > ${last}::uuid`;
+  return sql`
     WITH c AS (
-      UPDATE change SET undone_at = now() WHERE id = ${changeId}::uuid AND undone_at IS NULL
-      RETURNING id, kind, job_id, summary
-    ), ${CLASSES_AGAIN}, items AS (
-      SELECT i.*, s.now AS class_now FROM change_item i JOIN c ON c.id = i.change_id
+      SELECT id, kind, job_id, summary FROM change
+       WHERE id = ${changeId}::uuid AND undone_at IS NULL
+    ), ${CLASSES_AGAIN}, own_items AS MATERIALIZED (
+      SELECT * FROM change_item WHERE change_id = (SELECT id FROM c) AND ${following}
+       ORDER BY annotation_id LIMIT ${STEP_MAX}::int
+    ), undone AS (
+      UPDATE change SET undone_at = now()
+       WHERE id = (SELECT id FROM c) AND (SELECT count(*) FROM own_items) < ${STEP_MAX}::int
+      RETURNING id
+    ), items AS (
+      SELECT i.*, s.now AS class_now FROM own_items i
         LEFT JOIN stands s ON s.number = (i.before->>'class_number')::int
     ), updated AS (
       -- What an older item does not hold stays. Read once a row, not once a column.
@@ -236,16 +281,14 @@ export async function undoChange(
     ), returned AS (
       INSERT INTO annotation
       SELECT r.* FROM items i CROSS JOIN LATERAL jsonb_populate_record(NULL::annotation,
-          '{"keyframe": false}' || i.before || jsonb_build_object('class_number', i.class_now)) r
+          '{"keyframe": false, "repeats_to": "-Infinity"}' || i.before
+            || jsonb_build_object('class_number', i.class_now)) r
        WHERE i.after IS NULL AND i.class_now IS NOT NULL ON CONFLICT (id) DO NOTHING RETURNING id)
-    SELECT EXISTS (SELECT FROM c) AS undone, (SELECT count(*) FROM items)::int AS items,
+    SELECT EXISTS (SELECT FROM c) AS stands, (SELECT count(*) FROM items)::int AS items,
       ((SELECT count(*) FROM updated) + (SELECT count(*) FROM removed)
-        + (SELECT count(*) FROM returned))::int AS restored`,
-    dropAdded(changeId),
-  );
-  const [outcome] = rows;
-  if (!outcome?.undone) throw new Failure("state_conflict", "this edit was undone already");
-  return { restored: outcome.restored, kept: outcome.items - outcome.restored };
+        + (SELECT count(*) FROM returned))::int AS restored,
+      (SELECT annotation_id FROM own_items ORDER BY annotation_id DESC LIMIT 1)::text AS last,
+      EXISTS (SELECT FROM undone) AS ended`;
 }
 
 /**

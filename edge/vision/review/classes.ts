@@ -5,7 +5,15 @@ import { sql } from "drizzle-orm";
 import type { Database } from "../../http/database.ts";
 import { classExists, folded } from "../labeling/classes.ts";
 import { inJob } from "../labeling/jobs.ts";
-import { type Edit, type EditCount, fieldsOf, loggedDeletion } from "./changes.ts";
+import {
+  type Edit,
+  type EditCount,
+  fieldsOf,
+  inSteps,
+  insertChange,
+  LOGGED_DELETION,
+  MORE,
+} from "./changes.ts";
 
 interface ClassRow extends Record<string, unknown> {
   number: number;
@@ -34,48 +42,68 @@ export async function mergeClasses(
   database: Database,
   { jobId, actorId }: Pick<Edit, "jobId" | "actorId">,
   { from, into }: { from: string; into: string },
-): Promise<{ changeId: string; changed: number } | null> {
-  const own = sql`SELECT number, name, prompt FROM job_class WHERE job_id = ${jobId}::uuid`;
-  const rows = await inJob<{ change_id: string | null; changed: number; taken: string | null }>(
+): Promise<EditCount | null> {
+  const own = await classOf(database, jobId, from);
+  if (!own) return null;
+  const other = await classOf(database, jobId, into);
+  const edit = { jobId, actorId, summary: { from, into } };
+  return other
+    ? moveClass(database, { ...edit, kind: "merge-classes" }, { own, other })
+    : renameClass(database, { ...edit, kind: "rename-class" }, { own, into });
+}
+
+async function renameClass(
+  database: Database,
+  { summary, ...edit }: Edit,
+  { own, into }: { own: ClassRow; into: string },
+): Promise<EditCount> {
+  const { jobId } = edit;
+  const log = { ...edit, summary: { ...summary, number: own.number } };
+  const [row] = await inJob<EditCount & { taken: string | null }>(
     database,
     jobId,
     sql`
-    WITH named AS (${own} AND name = ${from}), target AS (${own} AND name = ${into}),
-    taken AS (
-      ${own} AND name <> ${from} AND NOT EXISTS (SELECT FROM target)
+    WITH taken AS (
+      SELECT name FROM job_class WHERE job_id = ${jobId}::uuid AND number <> ${own.number}::int
          AND ${folded(sql`name`)} = ${folded(sql`${into}::text`)} LIMIT 1
-    ), source AS (SELECT * FROM named WHERE NOT EXISTS (SELECT FROM taken)),
-    renamed AS (
+    ), renamed AS (
       UPDATE job_class SET name = ${into} WHERE job_id = ${jobId}::uuid
-         AND number IN (SELECT number FROM source) AND NOT EXISTS (SELECT FROM target)
-    ), moved AS (
-      UPDATE annotation a SET class_number = t.number, revision = revision + 1,
-        updated_at = clock_timestamp(), updated_by = ${actorId}::uuid FROM source s, target t
-       WHERE a.job_id = ${jobId}::uuid AND a.class_number = s.number RETURNING a.*
-    ), class AS (
-      DELETE FROM job_class WHERE job_id = ${jobId}::uuid
-         AND number IN (SELECT number FROM source) AND EXISTS (SELECT FROM target)
-    ), c AS (
-      INSERT INTO change (id, job_id, actor_id, kind, summary)
-      SELECT gen_random_uuid(), ${jobId}::uuid, ${actorId}::uuid, kind,
-        jsonb_build_object('from', ${from}::text, 'into', ${into}::text) || CASE kind
-          WHEN 'merge-classes' THEN jsonb_build_object('classes', jsonb_build_array(to_jsonb(s)))
-          ELSE jsonb_build_object('number', s.number) END
-        FROM source s, LATERAL (SELECT CASE WHEN EXISTS (SELECT FROM target) THEN 'merge-classes'
-          ELSE 'rename-class' END AS kind) k RETURNING id
-    ), items AS (
-      INSERT INTO change_item (change_id, annotation_id, before, after)
-      SELECT c.id, m.id, f.after || jsonb_build_object('class_number', s.number), f.after
-        FROM c, source s, moved m, LATERAL (SELECT ${fieldsOf(sql`m`)} AS after) f
-    )
-    SELECT (SELECT id FROM c) AS change_id, (SELECT name FROM taken) AS taken,
-      (SELECT count(*) FROM annotation a
-        WHERE a.job_id = ${jobId}::uuid AND a.class_number = n.number)::int AS changed
-      FROM named n`,
+         AND number = ${own.number}::int AND NOT EXISTS (SELECT FROM taken) RETURNING number
+    ), c AS (${insertChange(log, sql`EXISTS (SELECT FROM renamed)`)})
+    SELECT (SELECT id FROM c) AS "changeId", (SELECT name FROM taken) AS taken,
+      (SELECT coalesce(sum(annotations), 0) FROM annotation_count
+        WHERE job_id = ${jobId}::uuid AND class_number = ${own.number}::int)::int AS changed`,
   );
-  const [row] = rows;
   if (row?.taken) throw classExists(row.taken);
-  return row?.change_id ? { changeId: row.change_id, changed: row.changed } : null;
+  return { changeId: row?.changeId ?? null, changed: row?.changed ?? 0 };
+}
+
+function moveClass(
+  database: Database,
+  { summary, ...edit }: Edit,
+  { own, other }: { own: ClassRow; other: ClassRow },
+): Promise<EditCount> {
+  const isThere = ({ number }: ClassRow) => sql`EXISTS (SELECT FROM job_class
+    WHERE job_id = ${edit.jobId}::uuid AND number = ${number}::int)`;
+  const both = sql`${isThere(own)} AND ${isThere(other)}`;
+  return inSteps(
+    database,
+    { ...edit, summary: { ...summary, classes: [own] } },
+    ({ targets, change }) => sql`
+    WITH ${targets(sql`a.class_number = ${own.number}::int AND ${both}`)}, moved AS (
+      UPDATE annotation a SET class_number = ${other.number}::int, revision = a.revision + 1,
+        updated_at = clock_timestamp(), updated_by = ${edit.actorId}::uuid
+        FROM target t WHERE a.id = t.id
+      RETURNING a.id, ${fieldsOf(sql`t`)} AS before, ${fieldsOf(sql`a`)} AS after
+    ), class AS (
+      DELETE FROM job_class WHERE job_id = ${edit.jobId}::uuid AND number = ${own.number}::int
+         AND ${isThere(other)} AND NOT ${MORE}
+    ), c AS (${change(both)}), items AS (
+      INSERT INTO change_item (change_id, annotation_id, before, after)
+      SELECT c.id, m.id, m.before, m.after FROM c, moved m RETURNING annotation_id)
+    SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed,
+      ${MORE} AS more`,
+  );
 }
 
 /** Removes a class of a job and its annotations, as one edit; null when there is no such class. */
@@ -88,17 +116,16 @@ export async function deleteClass(
   if (!row) return null;
   const summary = { class: className, classes: [row] };
   const edit = { jobId, actorId, kind: "delete-class", summary };
-  const [deleted] = await inJob<{ change_id: string; changed: number }>(
+  return inSteps(
     database,
-    jobId,
-    sql`
-    WITH gone AS (
-      DELETE FROM annotation
-       WHERE job_id = ${jobId}::uuid AND class_number = ${row.number}::int RETURNING *
+    edit,
+    ({ targets, change }) => sql`
+    WITH ${targets(sql`a.class_number = ${row.number}::int`)}, gone AS (
+      DELETE FROM annotation a USING target t WHERE a.id = t.id RETURNING a.*
     ), class AS (
-      DELETE FROM job_class WHERE job_id = ${jobId}::uuid AND number = ${row.number}::int
-    ), ${loggedDeletion(edit, sql`true`)}
-    SELECT c.id AS change_id, (SELECT count(*) FROM items)::int AS changed FROM c`,
+      DELETE FROM job_class
+       WHERE job_id = ${jobId}::uuid AND number = ${row.number}::int AND NOT ${MORE}
+    ), c AS (${change(sql`true`)}), ${LOGGED_DELETION}
+    SELECT c.id AS change_id, (SELECT count(*) FROM items)::int AS changed, ${MORE} AS more FROM c`,
   );
-  return deleted ? { changeId: deleted.change_id, changed: deleted.changed } : null;
 }

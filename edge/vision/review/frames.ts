@@ -12,7 +12,6 @@ import type { Parts } from "../base/parts.ts";
 import { addedFrames, inJob, inRange, type JobRow } from "../labeling/jobs.ts";
 import { readPtsRange } from "../projects/frames.ts";
 import { findVideos, type VideoRow } from "../projects/videos.ts";
-import { repeated, shown } from "./annotations.ts";
 
 /** Which frames of a job are meant. */
 export interface FrameFilter {
@@ -36,8 +35,9 @@ function matchingFrames(job: JobRow, filter: FrameFilter): SQL {
       sql`${exists(reviewed)} (SELECT FROM frame_review r WHERE r.job_id = ${job.id}::uuid
         AND r.video_id = f.video_id AND r.frame_index = f.frame)`,
     annotated !== undefined &&
-      sql`${exists(annotated)} (SELECT FROM annotation a WHERE a.job_id = ${job.id}::uuid
-        AND a.video_id = f.video_id AND a.frame_index = f.frame AND ${shown(job.threshold)})`,
+      sql`${exists(annotated)} (SELECT FROM frame_count n WHERE n.job_id = ${job.id}::uuid
+        AND n.video_id = f.video_id AND n.frame_index = f.frame
+        AND n.pending + n.accepted + n.rejected > 0)`,
   ];
   return sql`
     SELECT j.position, f.video_id, f.frame, f.sampled FROM (
@@ -56,15 +56,10 @@ function matchingFrames(job: JobRow, filter: FrameFilter): SQL {
  * that somebody marked, and those with annotations of which each that is shown was judged. A
  * duplicate needs no judgement.
  */
-export function reviewedFrames(job: Pick<JobRow, "id" | "threshold">): SQL {
-  const own = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)}`;
-  return sql`
-    SELECT video_id, frame_index FROM frame_review WHERE job_id = ${job.id}::uuid
-    UNION (
-      SELECT a.video_id, a.frame_index FROM annotation a WHERE ${own} AND a.review <> 'pending'
-      EXCEPT SELECT a.video_id, a.frame_index FROM annotation a
-       WHERE ${own} AND a.review = 'pending' AND NOT ${repeated(job.threshold)})`;
-}
+export const reviewedFrames = ({ id }: Pick<JobRow, "id">): SQL => sql`
+  SELECT video_id, frame_index FROM frame_review WHERE job_id = ${id}::uuid
+  UNION SELECT video_id, frame_index FROM frame_count
+   WHERE job_id = ${id}::uuid AND accepted + rejected > 0 AND pending = repeated`;
 
 const exists = (some: boolean) => (some ? sql`EXISTS` : sql`NOT EXISTS`);
 
@@ -91,16 +86,13 @@ export async function listFrames(
       SELECT * FROM wanted ORDER BY position, frame LIMIT ${limit}::int OFFSET ${offset}::int)
     SELECT (SELECT count(*) FROM wanted)::int AS total, (
       SELECT coalesce(json_agg(json_build_object('video_id', p.video_id, 'frame', p.frame,
-          'sampled', p.sampled, 'pending', n.pending, 'accepted', n.accepted,
-          'rejected', n.rejected, 'reviewed_by', r.reviewed_by,
+          'sampled', p.sampled, 'pending', coalesce(n.pending, 0),
+          'accepted', coalesce(n.accepted, 0), 'rejected', coalesce(n.rejected, 0),
+          'reviewed_by', r.reviewed_by,
           'reviewed_ms', (extract(epoch FROM r.reviewed_at) * 1000)::float8)
           ORDER BY p.position, p.frame), '[]')
-        FROM page p CROSS JOIN LATERAL (
-          SELECT (count(*) FILTER (WHERE a.review = 'pending'))::int AS pending,
-            (count(*) FILTER (WHERE a.review = 'accepted'))::int AS accepted,
-            (count(*) FILTER (WHERE a.review = 'rejected'))::int AS rejected
-            FROM annotation a WHERE a.job_id = ${job.id}::uuid AND a.video_id = p.video_id
-             AND a.frame_index = p.frame AND ${shown(job.threshold)}) n
+        FROM page p LEFT JOIN frame_count n ON n.job_id = ${job.id}::uuid
+         AND n.video_id = p.video_id AND n.frame_index = p.frame
         LEFT JOIN frame_review r ON r.job_id = ${job.id}::uuid AND r.video_id = p.video_id
          AND r.frame_index = p.frame) AS items`);
   const { items = [], total = 0 } = rows[0] ?? {};

@@ -1,10 +1,11 @@
-// Numbers about a job's annotations: overview and statistics, each in one statement.
+// Numbers about a job's annotations: overview and statistics, from the counts that the database
+// keeps in step with them.
 
 import { type SQL, sql } from "drizzle-orm";
 import type { JobClass, Overview, Stats } from "../../../shared/labeling.ts";
 import type { Database } from "../../http/database.ts";
 import { addedFrames, type JobRow } from "../labeling/jobs.ts";
-import { repeated, shown } from "./annotations.ts";
+import { CONFIDENCE_STEPS } from "./annotation-pages.ts";
 import { reviewedFrames } from "./frames.ts";
 
 const CONFIDENCE_BINS = 20;
@@ -17,10 +18,10 @@ interface Scope {
   duplicates: boolean;
 }
 
-/** The condition on annotations `a` that are shown, duplicates among them or not. */
+/** The condition on counts `n` of a job, of annotations or of areas, to be in a scope. */
 const counted = (job: JobRow, { duplicates }: Scope): SQL => {
-  const own = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)}`;
-  return duplicates ? own : sql`${own} AND NOT ${repeated(job.threshold)}`;
+  const own = sql`n.job_id = ${job.id}::uuid`;
+  return duplicates ? own : sql`${own} AND NOT n.repeated`;
 };
 
 /** A job's classes with their indexes in exports and how many annotations each shows. */
@@ -31,10 +32,11 @@ export async function listClasses(
 ): Promise<JobClass[]> {
   const { rows } = await database.execute<JobClass & Record<string, unknown>>(sql`
     SELECT c.name AS class, (row_number() OVER (ORDER BY c.number) - 1)::int AS index, c.prompt,
-      coalesce(n.annotations, 0)::int AS annotations
+      coalesce(k.annotations, 0)::int AS annotations
       FROM job_class c LEFT JOIN (
-        SELECT a.class_number, count(*) AS annotations FROM annotation a
-         WHERE ${counted(job, scope)} GROUP BY a.class_number) n ON n.class_number = c.number
+        SELECT n.class_number, sum(n.annotations) AS annotations FROM annotation_count n
+         WHERE ${counted(job, scope)} AND n.shown GROUP BY n.class_number) k
+        ON k.class_number = c.number
      WHERE c.job_id = ${job.id}::uuid ORDER BY c.number`);
   return rows.map(({ class: name, index, prompt, annotations }) => ({
     class: name,
@@ -50,17 +52,15 @@ export async function overviewOf(
   job: JobRow,
   framesDone: number,
 ): Promise<Overview> {
-  const own = counted(job, { duplicates: false });
   const [classes, { rows }] = await Promise.all([
     listClasses(database, job, { duplicates: false }),
     database.execute<OverviewCounts>(sql`
-      SELECT count(*)::int AS annotations,
-        (count(DISTINCT (video_id, frame_index)) FILTER (WHERE review <> 'rejected'))::int
+      SELECT (SELECT count(*) FROM frame_count
+          WHERE job_id = ${job.id}::uuid AND pending + accepted > repeated)::int
           AS "annotatedFrames",
         (SELECT count(*) FROM (${addedFrames(job)}) f)::int AS added,
         (SELECT count(*) FROM frame_review WHERE job_id = ${job.id}::uuid)::int AS "markedFrames",
-        (SELECT count(*) FROM (${reviewedFrames(job)}) f)::int AS "reviewedFrames"
-        FROM annotation a WHERE ${own}`),
+        (SELECT count(*) FROM (${reviewedFrames(job)}) f)::int AS "reviewedFrames"`),
   ]);
   const counts = rows[0] as OverviewCounts;
   const framesTotal = job.framesTotal + counts.added;
@@ -69,7 +69,7 @@ export async function overviewOf(
     frame_count: framesTotal,
     annotated_frames: counts.annotatedFrames,
     reviewed_frames: counts.markedFrames,
-    annotation_count: counts.annotations,
+    annotation_count: classes.reduce((sum, one) => sum + one.annotations, 0),
     per_class: classes.map((one) => ({ class: one.class, count: one.annotations })),
     completion_percentage: percentage(counts.reviewedFrames, framesTotal),
     labeled_percentage: percentage(framesDone, job.framesTotal),
@@ -77,7 +77,6 @@ export async function overviewOf(
 }
 
 interface OverviewCounts extends Record<string, unknown> {
-  annotations: number;
   /** Frames with an annotation that nobody rejected. */
   annotatedFrames: number;
   added: number;
@@ -102,42 +101,41 @@ interface AnnotationCounts extends Record<string, unknown> {
   added: number;
 }
 
+/** How many annotations the counts `o` are of, of those that a condition names. */
+const total = (which: SQL = sql`true`): SQL =>
+  sql`coalesce(sum(o.annotations) FILTER (WHERE ${which}), 0)::int`;
+
 /** Distributions of a job's shown annotations. Reviews are the ground truth of precision. */
 export async function statsOf(database: Database, job: JobRow, scope: Scope): Promise<Stats> {
-  const own = counted(job, scope);
+  const seen = scope.duplicates ? sql`` : sql`- repeated`;
   const { rows } = await database.execute<AnnotationCounts>(sql`
     WITH own AS (
-      SELECT a.class_number, a.review, a.source, a.video_id, a.frame_index,
-        -- As a decimal: 0.7 as it is stored is a little less. The bin after the last is of
-        -- annotations without a confidence; least() would leave their NULL out.
-        CASE WHEN a.confidence IS NULL THEN ${CONFIDENCE_BINS}::int
-          ELSE least(floor(a.confidence::numeric * ${CONFIDENCE_BINS}::int),
-            ${CONFIDENCE_BINS - 1}::int)::int END AS bin,
-        greatest(0, least(${AREA_BINS - 1}::int, floor(10 * (${AREA_DECADES}::int + log10(greatest(
-          1e-9, (a.x2 - a.x1)::float8 * (a.y2 - a.y1) / (v.width::float8 * v.height)))))))::int AS area
-        FROM annotation a JOIN video v ON v.id = a.video_id WHERE ${own}
+      SELECT * FROM annotation_count n WHERE ${counted(job, scope)} AND n.shown
     ), bins AS (
-      SELECT class_number, jsonb_object_agg(bin, n) AS bins FROM (
-        SELECT class_number, bin, count(*)::int AS n FROM own GROUP BY class_number, bin) b
+      SELECT class_number, jsonb_object_agg(bin, annotations) AS bins FROM (
+        SELECT class_number, bin / ${CONFIDENCE_STEPS / CONFIDENCE_BINS}::int AS bin,
+          sum(annotations)::int AS annotations FROM own GROUP BY 1, 2) b
        GROUP BY class_number
     )
     SELECT
       (SELECT coalesce(json_agg(k ORDER BY k.number), '[]') FROM (
-        SELECT c.number, c.name AS class, count(o.class_number)::int AS count,
-          (count(*) FILTER (WHERE o.review = 'accepted'))::int AS accepted,
-          (count(*) FILTER (WHERE o.review = 'rejected'))::int AS rejected,
-          (count(*) FILTER (WHERE o.review = 'accepted' AND o.source = 'model'))::int AS accepted_model,
-          (count(*) FILTER (WHERE o.review = 'rejected' AND o.source = 'model'))::int AS rejected_model,
+        SELECT c.number, c.name AS class, ${total()} AS count,
+          ${total(sql`o.review = 'accepted'`)} AS accepted,
+          ${total(sql`o.review = 'rejected'`)} AS rejected,
+          ${total(sql`o.review = 'accepted' AND o.source = 'model'`)} AS accepted_model,
+          ${total(sql`o.review = 'rejected' AND o.source = 'model'`)} AS rejected_model,
           (SELECT bins FROM bins WHERE bins.class_number = c.number) AS bins
           FROM job_class c LEFT JOIN own o ON o.class_number = c.number
          WHERE c.job_id = ${job.id}::uuid GROUP BY c.number, c.name) k) AS classes,
-      (SELECT jsonb_object_agg(area, n) FROM (
-        SELECT area, count(*)::int AS n FROM own GROUP BY area) x) AS areas,
+      (SELECT jsonb_object_agg(bin, annotations) FROM (
+        SELECT n.bin, sum(n.annotations)::int AS annotations FROM area_count n
+         WHERE ${counted(job, scope)} GROUP BY n.bin) x) AS areas,
       (SELECT json_agg(json_build_array(n, frames) ORDER BY n) FROM (
         SELECT n, count(*)::int AS frames FROM (
-          SELECT count(*)::int AS n FROM own GROUP BY video_id, frame_index) f GROUP BY n) g) AS frames,
-      (SELECT count(*) FROM annotation a WHERE ${counted(job, { duplicates: true })}
-        AND ${repeated(job.threshold)})::int AS duplicates,
+          SELECT pending + accepted + rejected ${seen} AS n FROM frame_count
+           WHERE job_id = ${job.id}::uuid) f WHERE n > 0 GROUP BY n) g) AS frames,
+      (SELECT coalesce(sum(annotations), 0) FROM annotation_count
+        WHERE job_id = ${job.id}::uuid AND repeated)::int AS duplicates,
       (SELECT count(*) FROM (${addedFrames(job)}) f)::int AS added`);
   return statsFrom(rows[0] as AnnotationCounts, job.framesTotal);
 }

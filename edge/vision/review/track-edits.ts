@@ -6,13 +6,11 @@ import { Failure } from "../../../shared/errors.ts";
 import type { Database } from "../../http/database.ts";
 import { inJob, type JobRow } from "../labeling/jobs.ts";
 import {
-  EDITED_MAX,
   type Edit,
   type EditCount,
-  type EditCountRow,
-  editCount,
   fieldsOf,
   insertChange,
+  STEP_MAX,
   updateAnnotations,
 } from "./changes.ts";
 
@@ -144,7 +142,7 @@ export async function interpolateTrack(
   const corners = ["x1", "y1", "x2", "y2"].map((name) => sql.raw(name));
   const each = (make: (corner: SQL) => SQL) => sql.join(corners.map(make), sql`, `);
   const before = toIndex === undefined ? sql`` : sql`AND f.frame < ${toIndex}::int`;
-  const [row] = await inJob<EditCountRow & { keyframes: number; known: boolean }>(
+  const [row] = await inJob<EditCount & { fits: boolean; keyframes: number; known: boolean }>(
     database,
     job.id,
     sql`
@@ -166,7 +164,7 @@ export async function interpolateTrack(
             / (k.next_index - k.frame_index) AS share) s
        WHERE f.frame >= ${fromIndex}::int ${before}
     ), size AS (
-      SELECT count(*) <= ${EDITED_MAX}::int AS fits FROM line
+      SELECT count(*) <= ${STEP_MAX}::int AS fits FROM line
     ), moved AS (
       UPDATE annotation a SET ${each((corner) => sql`${corner} = l.${corner}`)}, polygon = NULL,
         source = 'interpolated', confidence = NULL, revision = a.revision + 1,
@@ -193,7 +191,7 @@ export async function interpolateTrack(
       SELECT c.id, m.id, m.before, m.after FROM c, moved m
       UNION ALL SELECT c.id, m.id, NULL, ${fieldsOf(sql`m`)} FROM c, made m
       RETURNING annotation_id)
-    SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed,
+    SELECT (SELECT id FROM c) AS "changeId", (SELECT count(*) FROM items)::int AS changed,
       (SELECT fits FROM size) AS fits, (SELECT count(*) FROM keys)::int AS keyframes,
       EXISTS (SELECT FROM own) AS known`,
   );
@@ -202,5 +200,9 @@ export async function interpolateTrack(
     const detail = "track_id: draw, set or accept two of its boxes; the line goes between them";
     throw new Failure("invalid_request", detail);
   }
-  return editCount([row]);
+  if (!row.fits) {
+    const detail = `over ${STEP_MAX} boxes; name a range by from_index and to_index`;
+    throw new Failure("invalid_request", detail);
+  }
+  return { changeId: row.changeId, changed: row.changed };
 }

@@ -131,18 +131,17 @@ export async function reportOf(
   split: Split,
 ): Promise<DatasetReport> {
   const plan = await planOf(database, job, split);
+  const own = sql`job_id = ${job.id}::uuid AND review <> 'rejected' AND NOT repeated`;
   const { rows } = await database.execute<CountedRow>(sql`
-    WITH own AS (
-      SELECT a.class_number, a.video_id, a.frame_index,
-        (a.x2 - a.x1)::float8 * (a.y2 - a.y1) / (v.width::float8 * v.height) < ${SMALL_AREA}::float8
-          AS small
-        FROM annotation a JOIN video v ON v.id = a.video_id WHERE ${plan.wanted})
-    SELECT (SELECT count(*) FILTER (WHERE small) FROM own)::int AS small,
-      (SELECT coalesce(json_agg(json_build_object('number', class_number, 'count', n,
-          'frames', frames)), '[]') FROM (
-        SELECT class_number, count(*)::int AS n,
-          count(DISTINCT (video_id, frame_index))::int AS frames FROM own GROUP BY class_number) k)
-        AS classes`);
+    SELECT (SELECT coalesce(sum(annotations), 0) FROM area_count
+        WHERE ${own} AND bin < area_bin(${SMALL_AREA}::float8))::int AS small,
+      (SELECT coalesce(json_agg(json_build_object('number', number, 'count', n,
+          'frames', coalesce(frames, 0))), '[]') FROM (
+          SELECT class_number AS number, sum(annotations)::int AS n FROM annotation_count
+           WHERE ${own} AND shown GROUP BY class_number) k
+        LEFT JOIN (
+          SELECT number, count(*)::int AS frames FROM frame_count, unnest(classes) number
+           WHERE job_id = ${job.id}::uuid GROUP BY number) f USING (number)) AS classes`);
   const [counted] = rows as [CountedRow];
   const byNumber = new Map(counted.classes.map((one) => [one.number, one]));
   const classes = plan.classes.map((name, index) => {
