@@ -32,6 +32,17 @@ const takes = (schema: z.core.$ZodType, value: unknown) => z.core.safeParse(sche
 const isLeftOutByNull = (schema: z.core.$ZodType) =>
   takes(schema, undefined) && !takes(schema, null) && !z.globalRegistry.get(schema)?.[NULL_REFUSED];
 
+/** Items of a list at most, of the checks of its schema; infinity where none bounds it. */
+function itemsMaxOf({ _zod: { def } }: z.core.$ZodType): number {
+  const bounds = (def.checks ?? []).map((check) => {
+    // The library tells checks apart by `check`; those of a length alone have such bounds.
+    const bound = check._zod.def as { check: string; maximum?: number; length?: number };
+    if (bound.check === "max_length") return bound.maximum;
+    return bound.check === "length_equals" ? bound.length : undefined;
+  });
+  return Math.min(...bounds.filter((one) => one !== undefined));
+}
+
 /** A body without what is not given; the same one where nothing is so. */
 function stripped(schema: z.core.$ZodType, value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
@@ -47,6 +58,8 @@ function stripped(schema: z.core.$ZodType, value: unknown): unknown {
   if (Array.isArray(value)) {
     const given: unknown[] = value;
     if (!element || !holdsOthers(element)) return value;
+    // A list that is too long is refused for that alone: its schema looks at no item either.
+    if (given.length > itemsMaxOf(schema)) return value;
     const items = given.map((one) => stripped(element, one));
     return items.some((one, index) => one !== given[index]) ? items : value;
   }
@@ -56,6 +69,7 @@ function stripped(schema: z.core.$ZodType, value: unknown): unknown {
     return Object.fromEntries(Object.entries(value).slice(0, membersMax + 1));
   }
   if (valueType && !holdsOthers(valueType)) return value;
+  if (!valueType && !shape) return value;
   // Only what an object's schema names is looked at, however much else a body brings.
   const own = value as Readonly<Record<string, unknown>>;
   const changed = new Map<string, unknown>();

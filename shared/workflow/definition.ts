@@ -3,6 +3,7 @@
 // `$inputs.image` and `$steps.detect.detections`.
 
 import { z } from "zod";
+import { JsonValue } from "../json-value.ts";
 import { mapOf } from "../scalars.ts";
 import { KIND_FORM, type Kind } from "./kinds.ts";
 import { isShallow, WIRE_NESTING_MAX } from "./nesting.ts";
@@ -33,7 +34,7 @@ export const Json = z
     error: `must be at most ${WIRE_NESTING_MAX} levels deep`,
   })
   // What recurses sees only what the check above lets through.
-  .pipe(z.json())
+  .pipe(JsonValue)
   .meta({ type: ["object", "array", "string", "number", "boolean", "null"], items: {} });
 
 const NAME = /^[a-z][a-z0-9_]{0,63}$/;
@@ -58,7 +59,7 @@ export const WorkflowInput = z.object({
 export type WorkflowInput = z.infer<typeof WorkflowInput>;
 
 /** No block has as many. */
-const PARAMETERS_MAX = 500;
+export const PARAMETERS_MAX = 500;
 
 const Reference = z.string().regex(/^\$(inputs|steps)\.[\w.]{1,400}$/, "must be a reference");
 

@@ -2,6 +2,7 @@
 // that is asked for. Images come by references or as files, never as literals.
 
 import { z } from "zod";
+import { JsonValue } from "../json-value.ts";
 import { digestOf } from "./digest.ts";
 import { type Atom, itemOf, KIND_MEANINGS, type Kind } from "./kinds.ts";
 import { isShallow, NESTING_MAX } from "./nesting.ts";
@@ -15,13 +16,13 @@ const withField = (field: "mask" | "track_id") =>
 const tracks = withField("track_id");
 
 const SCHEMAS: Readonly<Record<Exclude<Atom, "image">, z.ZodType>> = {
-  any: z.json(),
-  json: z.json(),
+  any: JsonValue,
+  json: JsonValue,
   number: z.number(),
   integer: z.int(),
   string: z.string(),
   boolean: z.boolean(),
-  list: z.array(z.json()),
+  list: z.array(JsonValue),
   point: PointValue,
   line: LineValue,
   zone: ZoneValue,

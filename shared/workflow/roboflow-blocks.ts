@@ -2,6 +2,7 @@
 // and how each becomes steps of ours.
 
 import { z } from "zod";
+import { JsonValue } from "../json-value.ts";
 import { ANCHORS, type Anchor } from "./anchors.ts";
 import { isKindOf, type Kind, trackedKind } from "./kinds.ts";
 import { FLOW_BLOCKS } from "./roboflow-flow.ts";
@@ -283,7 +284,7 @@ function shapeOf(step: StepReader, field: string, kind: "zone" | "line"): Json {
   const only = Array.isArray(value) && value.length === 1 ? value[0] : value;
   if (isSelector(only)) return step.refer(only, kind).reference;
   const parsed = (kind === "zone" ? ZoneValue : LineValue).safeParse(only);
-  if (parsed.success) return z.json().parse(parsed.data);
+  if (parsed.success) return JsonValue.parse(parsed.data);
   throw new NoCounterpart(`its ${field} is not one ${kind}`);
 }
 

@@ -2,19 +2,29 @@
 // steps that it decides on; here these carry the condition themselves.
 
 import { z } from "zod";
+import { JsonValue } from "../json-value.ts";
 import { HeaderName } from "./blocks/sinks.ts";
 import { isKindOf } from "./kinds.ts";
 import { INNER_TYPE } from "./roboflow-inner.ts";
 import { literal, NoCounterpart, operations, parseStatement, statement } from "./roboflow-query.ts";
-import { isSelector, type Json, type StepReader, type Translation } from "./roboflow-steps.ts";
+import {
+  isSelector,
+  type Json,
+  type StepReader,
+  Texts,
+  type Translation,
+} from "./roboflow-steps.ts";
 
 const Values = z.record(z.string(), z.unknown());
 const Chains = z.record(z.string(), z.array(z.unknown()));
+const stepNamed = (target: string): string => target.replace(/^\$steps\./, "");
 const targets = (list: unknown): string[] =>
   z
     .array(z.string())
     .parse(list ?? [])
-    .map((target) => target.replace(/^\$steps\./, ""));
+    .map(stepNamed);
+/** Steps that one step decides on: no definition that is read has as many. */
+const TARGETS_MAX = 2_000;
 
 const continueIf = (step: StepReader): Translation => {
   const condition = step.raw("condition_statement");
@@ -31,12 +41,12 @@ const continueIf = (step: StepReader): Translation => {
 };
 
 const switchCase = (step: StepReader): Translation => {
-  const cases = z.record(z.string(), z.string()).parse(step.raw("cases") ?? {});
+  const cases = Texts.parse(step.raw("cases") ?? {});
   const isLoose = step.fixed("case_insensitive", z.boolean(), false);
   const fold = (text: string) => (isLoose ? text.toLowerCase() : text);
   const values = { value: step.raw("value") };
   const subject = (text: string) => (isLoose ? `lower(text(${text}))` : `text(${text})`);
-  const otherwise = targets(step.raw("default_next_steps"));
+  const otherwise = new Set(targets(step.raw("default_next_steps")));
   const labels = [...new Set(Object.keys(cases).map(fold))];
   // A step that several cases name goes on in any of them, so that each has one condition.
   const labelsOf = new Map<string, Set<string>>();
@@ -45,13 +55,14 @@ const switchCase = (step: StepReader): Translation => {
     labelsOf.set(target, label === undefined ? own : own.add(label));
   };
   for (const [label, target] of Object.entries(cases)) {
-    for (const one of targets([target])) note(one, fold(label));
+    note(stepNamed(target), fold(label));
   }
   for (const target of otherwise) note(target);
+  if (labelsOf.size > TARGETS_MAX) throw new NoCounterpart("it decides on too many steps");
   const conditionOf = (target: string, term: string): string => {
-    const own = [...(labelsOf.get(target) ?? [])];
-    if (!otherwise.includes(target)) return `${term} in ${literal(own)}`;
-    return `not (${term} in ${literal(labels.filter((label) => !own.includes(label)))})`;
+    const own = labelsOf.get(target) ?? new Set<string>();
+    if (!otherwise.has(target)) return `${term} in ${literal([...own])}`;
+    return `not (${term} in ${literal(labels.filter((label) => !own.has(label)))})`;
   };
   const made = [...labelsOf.keys()].map((target, index) => ({
     target,
@@ -161,7 +172,7 @@ const firstOf = (step: StepReader): Translation => {
   const ports: Record<string, Json> = { kind };
   for (const [index, { reference }] of sources.entries()) ports[`value_${index + 1}`] = reference;
   const fallback = step.raw("default");
-  if (fallback !== undefined) ports[`value_${given.length + 1}`] = z.json().parse(fallback);
+  if (fallback !== undefined) ports[`value_${given.length + 1}`] = JsonValue.parse(fallback);
   return {
     steps: [{ id: step.id, type: "first_of@1", parameters: ports }],
     outputs: { output: { reference: `$steps.${step.id}.value`, kind } },
@@ -275,7 +286,7 @@ const webhook = (step: StepReader): Translation => {
       if (text.includes("{{") || /"\$(inputs|steps)\./.test(text)) {
         throw new NoCounterpart(`the member ${name} of its payload`);
       }
-      template[name] = z.json().parse(value ?? null);
+      template[name] = JsonValue.parse(value ?? null);
       continue;
     }
     const port = `p${Object.keys(ports).length + 1}`;

@@ -3,6 +3,7 @@
 // steps that need it with it; what is read otherwise than it was written is told as a warning.
 
 import { z } from "zod";
+import { JsonValue } from "../json-value.ts";
 import { BLOCKS } from "./blocks.ts";
 import { checkWorkflow } from "./check.ts";
 import {
@@ -17,11 +18,13 @@ import { ROBOFLOW_BLOCKS } from "./roboflow-blocks.ts";
 import { flattened, RoboflowDefinition, type RoboflowStep } from "./roboflow-inner.ts";
 import { NoCounterpart } from "./roboflow-query.ts";
 import {
+  FreeNames,
   type Json,
   nameOf,
   type Scope,
   type Source,
   StepReader,
+  Texts,
   type Translation,
 } from "./roboflow-steps.ts";
 import { LineValue, ZoneValue } from "./values.ts";
@@ -295,7 +298,7 @@ class Importing {
       this.#warnings.add(`the input ${name} has the active model as its default`);
       return { name, kind, default: "active" };
     }
-    const literal = z.json().safeParse(initial);
+    const literal = JsonValue.safeParse(initial);
     if (literal.success && (LITERALS[kind]?.safeParse(initial).success ?? true)) {
       return { name, kind, default: literal.data };
     }
@@ -313,21 +316,6 @@ class Importing {
     };
     this.#added.set(key, input);
     return `$inputs.${input.name}`;
-  }
-}
-
-/** Names that are given once, by their order where several would be the same. */
-class FreeNames {
-  #taken = new Set<string>();
-  #last = new Map<string, number>();
-
-  take(name: string): string {
-    let free = name;
-    let index = this.#last.get(name) ?? 1;
-    while (this.#taken.has(free)) free = `${name}_${++index}`;
-    this.#last.set(name, index);
-    this.#taken.add(free);
-    return free;
   }
 }
 
@@ -352,7 +340,7 @@ function kindOfDefault(value: unknown): Kind {
 const Targets = z.object({
   next_steps: z.array(z.string()).optional().catch(undefined),
   default_next_steps: z.array(z.string()).optional().catch(undefined),
-  cases: z.record(z.string(), z.string()).optional().catch(undefined),
+  cases: Texts.optional().catch(undefined),
 });
 
 /** Steps that a step of flow control decides on, by their names. */

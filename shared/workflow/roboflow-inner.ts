@@ -63,11 +63,18 @@ function flattenedAt(given: RoboflowDefinition, depth: number, budget: Budget): 
   if (depth === DEFINITION_LIMITS.nesting) return given;
   let { steps, outputs } = given;
   let cases = casesOf(steps);
+  // Steps may have one name, and each is the first of them until it is inlined.
+  const known = new Map<RoboflowStep, Inner | null>();
+  const innerOnce = (step: RoboflowStep) => {
+    const inner = known.get(step) ?? (known.has(step) ? null : innerOf(step));
+    known.set(step, inner);
+    return inner;
+  };
   for (const { name: outer } of given.steps) {
     // As it is by now: what it binds may be an output of one that came before.
     const step = steps.find(({ name }) => name === outer);
     // A case names one step, and cannot decide on all of those that come in its place.
-    const inner = step && !cases.has(`$steps.${outer}`) && innerOf(step);
+    const inner = step && !cases.has(`$steps.${outer}`) && innerOnce(step);
     if (!inner) continue;
     const { workflow_definition: own, parameter_bindings: bindings } = inner;
     const definition = flattenedAt(own, depth + 1, budget);

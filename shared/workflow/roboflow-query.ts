@@ -18,6 +18,8 @@ export interface Term {
 export type Operands = (name: string) => Term;
 
 const NESTING_MAX = 20;
+/** Characters of an expression that stands for a condition. */
+const EXPRESSION_MAX = 2_000;
 const TypedOperation = z.object({ type: z.string() }).loose();
 const List = z.array(TypedOperation).max(100);
 
@@ -134,12 +136,25 @@ function operated(term: Term, operation: z.infer<typeof TypedOperation>, nesting
   }
 }
 
+/**
+ * The text where it may be an expression. Texts only grow, and some operations repeat what they are
+ * applied to: each of a chain is looked at, or twelve come to gigabytes.
+ */
+export function inLimits(text: string): string {
+  if (text.length > EXPRESSION_MAX) throw new NoCounterpart("a condition that is too long");
+  return text;
+}
+
 /** A term after a chain of operations. */
 export function operations(term: Term, chain: unknown, nesting = 0): Term {
   if (nesting > NESTING_MAX) throw new NoCounterpart("operations nested too deep");
   const parsed = List.safeParse(chain ?? []);
   if (!parsed.success) throw new NoCounterpart("operations that are no list");
-  return parsed.data.reduce((made, operation) => operated(made, operation, nesting), term);
+  return parsed.data.reduce((made, operation) => {
+    const next = operated(made, operation, nesting);
+    inLimits(next.text);
+    return next;
+  }, term);
 }
 
 function only(name: string, item: string): Term {

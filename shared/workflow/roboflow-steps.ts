@@ -2,11 +2,19 @@
 // parameters, or as expressions, each refused by name where it has no counterpart here.
 
 import { z } from "zod";
-import type { WorkflowStep } from "./definition.ts";
+import { JsonValue } from "../json-value.ts";
+import { PARAMETERS_MAX, type WorkflowStep } from "./definition.ts";
 import { isKindOf, type Kind } from "./kinds.ts";
-import { NoCounterpart, operations, type Term } from "./roboflow-query.ts";
+import { inLimits, NoCounterpart, operations, type Term } from "./roboflow-query.ts";
 
-export type Json = z.infer<ReturnType<typeof z.json>>;
+export type Json = JsonValue;
+
+/** A map of texts; its members are not copied one by one, as there may be very many. */
+export const Texts = z.custom<Readonly<Record<string, string>>>(
+  (value) =>
+    z.core.util.isPlainObject(value) &&
+    Object.values(value).every((one) => typeof one === "string"),
+);
 
 /** A reference of ours, and the kind of what it refers to. */
 export interface Source {
@@ -73,6 +81,25 @@ export function nameOf(text: string): string {
   return (/^[a-z]/.test(word) ? word : `x_${word}`).slice(0, 48);
 }
 
+/** Names that are given once, by their order where several would be the same. */
+export class FreeNames {
+  readonly #taken: Set<string>;
+  readonly #last = new Map<string, number>();
+
+  constructor(taken: readonly string[] = []) {
+    this.#taken = new Set(taken);
+  }
+
+  take(name: string): string {
+    let free = name;
+    let index = this.#last.get(name) ?? 1;
+    while (this.#taken.has(free)) free = `${name}_${++index}`;
+    this.#last.set(name, index);
+    this.#taken.add(free);
+    return free;
+  }
+}
+
 export class StepReader {
   readonly id: string;
   readonly #fields: Readonly<Record<string, unknown>>;
@@ -118,7 +145,7 @@ export class StepReader {
     if (value === undefined) return undefined;
     if (isSelector(value)) return this.#scope.refer(value, wanted).reference;
     const parsed = literal.safeParse(value);
-    if (parsed.success) return z.json().parse(parsed.data);
+    if (parsed.success) return JsonValue.parse(parsed.data);
     throw new NoCounterpart(`its ${name} is no ${wanted}`);
   }
 
@@ -158,29 +185,34 @@ export class StepReader {
     values: Readonly<Record<string, unknown>>,
     { kind, make }: { kind: Kind; make: (term: (name: string) => Term) => string },
   ): { step: WorkflowStep; source: Source } {
-    const names = new Map<string, string>();
+    const names: string[] = [];
+    const free = new FreeNames(TAKEN);
     const ports: Record<string, Json> = {};
     const terms = new Map<string, Term>();
+    if (Object.keys(values).length > PARAMETERS_MAX) {
+      throw new NoCounterpart("a condition over too many values");
+    }
     for (const [name, value] of Object.entries(values)) {
       // Our ports take no null; in the expression it may stand.
       if (value === null || value === undefined) {
         terms.set(name, { text: "null", of: "value" });
         continue;
       }
-      const port = freeName(nameOf(name), [...names.values()]);
-      names.set(name, port);
+      const port = free.take(nameOf(name).slice(0, 30));
+      names.push(port);
       const source = isSelector(value) ? this.refer(value, "json") : null;
-      ports[port] = source ? source.reference : z.json().parse(value);
+      ports[port] = source ? source.reference : JsonValue.parse(value);
       const isObjects = source !== null && isKindOf(source.kind, "detections");
       terms.set(name, { text: port, of: isObjects ? "detections" : "value" });
     }
-    const expression = make((name) => {
-      const term = terms.get(name);
-      if (!term) throw new NoCounterpart(`a value ${name} that is given nowhere`);
-      return term;
-    });
-    if (expression.length > EXPRESSION_MAX) throw new NoCounterpart("a condition that is too long");
-    const parameters = { inputs: [...names.values()], expression, kind, ...ports };
+    const expression = inLimits(
+      make((name) => {
+        const term = terms.get(name);
+        if (!term) throw new NoCounterpart(`a value ${name} that is given nowhere`);
+        return term;
+      }),
+    );
+    const parameters = { inputs: names, expression, kind, ...ports };
     return {
       step: { id, type: "expression@1", parameters },
       source: { reference: `$steps.${id}.value`, kind },
@@ -207,18 +239,19 @@ export class StepReader {
   }
 }
 
-const EXPRESSION_MAX = 2_000;
 /** Words that a port of an expression cannot be called by. */
-const TAKEN = new Set(["inputs", "expression", "kind", "and", "or", "not", "in", "true", "false"]);
-
-function freeName(name: string, used: readonly string[]): string {
-  const short = name.slice(0, 30);
-  const isFree = (one: string) => !TAKEN.has(one) && one !== "null" && !used.includes(one);
-  if (isFree(short)) return short;
-  let index = 2;
-  while (!isFree(`${short}_${index}`)) index++;
-  return `${short}_${index}`;
-}
+const TAKEN = [
+  "inputs",
+  "expression",
+  "kind",
+  "and",
+  "or",
+  "not",
+  "in",
+  "true",
+  "false",
+  "null",
+] as const;
 
 const said = (value: unknown): string => JSON.stringify(value)?.slice(0, 80) ?? "nothing";
 

@@ -7,9 +7,10 @@ import { cpus } from "node:os";
 import { parseArgs } from "node:util";
 import { type Cost, stackMeter } from "./worst-cost.ts";
 import { type WorstInput, worstOfSchema } from "./worst-inputs.ts";
-import { headersOf, queriesOf, type WorstRequest } from "./worst-requests.ts";
+import { formsOf, headersOf, queriesOf, type WorstRequest } from "./worst-requests.ts";
+import type { Target } from "./worst-target.ts";
 import { worstDefinitions, worstParameters, worstRoboflow } from "./worst-workflows.ts";
-import { freshAddress, startWorstWorld, type Target } from "./worst-world.ts";
+import { freshAddress, startWorstWorld } from "./worst-world.ts";
 
 const GOAL_MS = 200;
 /** A body twice as long may cost so many times as much. */
@@ -58,6 +59,9 @@ interface Measurement extends Cost {
 
 const sum = ({ workerd, postgres }: Cost) => workerd + postgres;
 
+/** Requests of the route that is measured, by the status of their answers. */
+const statuses = new Map<number, number>();
+
 /** Sends a request; what it cost. */
 async function costOf(
   { route, url, credential }: Target,
@@ -77,6 +81,7 @@ async function costOf(
   } catch (thrown) {
     print(`${route} · ${name}: no answer, ${String(thrown)}`);
   }
+  statuses.set(status, (statuses.get(status) ?? 0) + 1);
   const after = spent();
   return {
     route,
@@ -146,7 +151,7 @@ async function worstBodyOf(target: Target): Promise<Measurement[]> {
 /** The worst of a route's query strings and headers. */
 async function worstOthersOf(target: Target): Promise<Measurement[]> {
   const all: Measurement[] = [];
-  const requests = [...queriesOf(target), ...headersOf(target)];
+  const requests = [...queriesOf(target), ...formsOf(target), ...headersOf(target)];
   for (const request of requests.filter(({ name }) => wanted.test(name))) {
     let measured = await costOf(target, request);
     if (sum(measured) >= NOTABLE_MS) measured = await cheapestOf(target, request);
@@ -190,13 +195,14 @@ for (const target of chosen) {
     break;
   }
   const started = performance.now();
+  statuses.clear();
   const rows = [...(await worstBodyOf(target)), ...(await worstOthersOf(target))];
   table.push(...rows);
   const [worst] = rows.toSorted((one, other) => sum(other) - sum(one));
   const seconds = ((performance.now() - started) / 1_000).toFixed(1);
-  print(
-    `${target.route}: ${worst ? sum(worst).toFixed(0) : "–"} ms, ${worst?.input} (${seconds} s)`,
-  );
+  const counts = [...statuses].sort().map(([status, count]) => `${count} × ${status}`);
+  const cost = `${worst ? sum(worst).toFixed(0) : "–"} ms, ${worst?.input}`;
+  print(`${target.route}: ${cost} (${seconds} s; answers ${counts.join(", ")})`);
 }
 printTable();
 await stop();

@@ -106,7 +106,13 @@ function* spotsOf(
   for (const [name, inner] of Object.entries(own.properties ?? {}))
     yield* spotsOf(inner, document, [...path, name]);
   if (own.items) yield* spotsOf(own.items, document, [...path, "0"]);
+  const member = memberOf(own);
+  if (member) yield* spotsOf(member, document, [...path, "m"]);
 }
+
+/** The schema of a map's members; null where an object is no map. */
+const memberOf = ({ additionalProperties: member }: Schema): Schema | null =>
+  typeof member === "object" && Object.keys(member).length > 0 ? member : null;
 
 /** Items of a list that its schema takes, and some that it nearly does. */
 function itemsOf(schema: Schema, document: Description): Record<string, unknown> {
@@ -160,6 +166,13 @@ function fillsOf(schema: Schema & { maxItems?: number }, document: Description) 
     fills["keys that are numbers"] = object((index) => `"${colliding(index)}":0`);
     fills["one key again and again"] = object(() => `"${first}":0`);
     fills["long keys"] = object((index) => `"${"k".repeat(60)}${index}":null`);
+  }
+  const member = memberOf(schema);
+  if (member) {
+    for (const [name, item] of Object.entries(itemsOf(member, document))) {
+      const text = JSON.stringify(item);
+      fills[`members, ${name}`] = object((index) => `"m${index}":${text}`);
+    }
   }
   if (isOpen || types.includes("array")) Object.assign(fills, DEEP);
   return fills;

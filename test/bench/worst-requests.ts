@@ -1,6 +1,7 @@
 // Query strings and headers of 16 KB, the longest that the platform takes, for any route.
 
-import type { Target } from "./worst-world.ts";
+import { FORM_TYPE } from "./worst-pages.ts";
+import type { Target } from "./worst-target.ts";
 
 /** A request of a route; what it does not say is as the route has it. */
 export interface WorstRequest {
@@ -79,6 +80,31 @@ export function* queriesOf(target: Target): Generator<WorstRequest> {
     );
     for (const [what, value] of Object.entries(VALUES))
       yield ask(`${name}, ${what}`, `${name}=${value}`);
+  }
+}
+
+/** Forms of a route that takes them, as fields of a text, of 16 KB. */
+export function* formsOf({ endpoint, body }: Target): Generator<WorstRequest> {
+  const schema = endpoint.operation.requestBody?.content?.[FORM_TYPE]?.schema;
+  if (!schema) return;
+  const given = new URLSearchParams(body as Record<string, string>).toString();
+  const ask = (name: string, text: string): WorstRequest => ({
+    name: `form: ${name}`,
+    headers: { "Content-Type": FORM_TYPE },
+    body: `${given}&${text}`.slice(0, LENGTH),
+  });
+  yield ask(
+    "unknown fields",
+    long((index) => `x${index}=`, "&"),
+  );
+  yield ask(
+    "one field again and again",
+    long(() => "x=", "&"),
+  );
+  yield ask("names in names", `a${long((index) => `[${index}]`)}=1`);
+  for (const field of Object.keys(schema.properties as object)) {
+    for (const [what, value] of Object.entries(VALUES))
+      yield ask(`${field}, ${what}`, `${field}=${value}`);
   }
 }
 

@@ -214,6 +214,35 @@ const ROBOFLOW: Readonly<Record<string, (bytes: number) => object>> = {
     })),
     outputs: counted(OUTPUTS, (index) => ({ name: "o", selector: `$steps.c${index}.*` })),
   }),
+  "operations that repeat their text": () => {
+    const size = { type: "ExtractDetectionProperty", property_name: "size" };
+    const double = { type: "Multiply", other: 2 };
+    const operations = [...counted(10, () => size), ...counted(80, () => double)];
+    const type = "roboflow_core/property_definition@v1";
+    return { steps: [{ type, name: "p", data: "$inputs.n", operations }], inputs: [INPUT] };
+  },
+  "values of one name": (bytes) =>
+    decidedBy(Object.fromEntries(counted(longest(bytes), (index) => ["!".repeat(index), 1]))),
+  "many values": (bytes) =>
+    decidedBy(Object.fromEntries(counted(Math.floor(bytes / 10), (index) => [`v${index}`, 1]))),
+  "cases of a step that is the other, too": (bytes) =>
+    switchedBy(
+      counted(Math.floor(bytes / 18), () => "$steps.t"),
+      ["$steps.t"],
+    ),
+  "other steps that are not there": (bytes) =>
+    switchedBy(
+      [],
+      counted(Math.floor(bytes / 16), (index) => `$steps.t${index}`),
+    ),
+  "an inner workflow that is none, and steps of its name": (bytes) => {
+    const values = counted(Math.floor(bytes / 12), (index) => [`k${index}`, 0] as const);
+    const parameter_bindings = Object.fromEntries(values);
+    const workflow_definition = { inputs: [], steps: [], outputs: [] };
+    const more = { workflow_definition, parameter_bindings, execution_mode: "none" };
+    const others = counted(STEPS - 1, () => ({ type: "x", name: "a" }));
+    return { steps: [{ type: INNER, name: "a", ...more }, ...others] };
+  },
   "deep operations": (bytes) => ({
     steps: [
       {
@@ -227,6 +256,40 @@ const ROBOFLOW: Readonly<Record<string, (bytes: number) => object>> = {
     outputs: [{ name: "o", selector: "$steps.p.output" }],
   }),
 };
+
+const INPUT = { type: "WorkflowParameter", name: "n" };
+/** So many texts of a letter more each come to so many bytes. */
+const longest = (bytes: number) => Math.floor(Math.sqrt(2 * bytes) * 0.98);
+
+/** A step that decides by a condition over values. */
+const decidedBy = (evaluation_parameters: object) => ({
+  steps: [
+    {
+      type: "roboflow_core/continue_if@v1",
+      name: "c",
+      condition_statement: {
+        type: "UnaryStatement",
+        operand: { type: "StaticOperand", value: 1 },
+        operator: { type: "Exists" },
+      },
+      evaluation_parameters,
+    },
+  ],
+});
+
+/** A step that decides by cases, which name these steps, and those of all other cases. */
+const switchedBy = (targets: readonly string[], default_next_steps: readonly string[]) => ({
+  inputs: [INPUT],
+  steps: [
+    {
+      type: "roboflow_core/switch_case@v1",
+      name: "s",
+      value: "$inputs.n",
+      cases: Object.fromEntries(targets.map((target, index) => [`k${index}`, target])),
+      default_next_steps,
+    },
+  ],
+});
 
 /** One text that an inner workflow's steps all take. */
 function longTextIn(bytes: number, fields: (reference: string) => object): object {

@@ -30,6 +30,8 @@ import { type Schema, sampleOf } from "../support/hostile.ts";
 import { callerWorker } from "../support/objects.ts";
 import { startSharedPostgres } from "../support/postgres.ts";
 import type { MediaBucket } from "../support/world.ts";
+import { documentTargets, pageTargets } from "./worst-pages.ts";
+import type { Target } from "./worst-target.ts";
 
 const HOUR = 3_600_000;
 const FROM = Date.UTC(2026, 0, 31);
@@ -38,23 +40,6 @@ const OPERATOR_TOKEN = "an operator's token of the bench";
 const ENDING = /^\/auth\/(logout|password)$/;
 const LEAVING = { email: "leaving@example.com", password: "a password of the bench" };
 const ACCOUNT = { email: "bench@example.com", password: "a password of the bench" };
-
-/** A route of a service, with an address that is there. */
-export interface Target {
-  service: "markets" | "console" | "vision";
-  /** `GET /path`, as the service describes it. */
-  route: string;
-  endpoint: Endpoint;
-  document: Description;
-  url: string;
-  /** Bytes of its longest JSON body; null where it takes none. */
-  bytesMax: number | null;
-  schema: Schema | undefined;
-  /** A body in order. */
-  body: unknown;
-  /** Headers of whoever is heard there. */
-  credential(): Promise<Record<string, string>>;
-}
 
 /** The answer of a service, its body parsed. */
 interface Answer {
@@ -125,6 +110,10 @@ export async function startWorstWorld() {
     ...vision,
     ...(await marketsTargets("console", workers.urls.console)),
     ...(await marketsTargets("markets", workers.urls.markets)),
+    ...(["vision", "console", "markets"] as const).flatMap((service) =>
+      documentTargets(service, workers.urls[service]),
+    ),
+    ...(await pageTargets(workers.urls.console, OPERATOR_TOKEN)),
   ];
   return {
     shared,

@@ -243,6 +243,16 @@ describe("the chassis", () => {
     expect((await request("/fails")).headers.get("Retry-After")).toBeNull();
   });
 
+  it("makes its description once, however often it is read", async () => {
+    captureLog();
+    const { app, request } = sample();
+    const made = vi.spyOn(app, "getOpenAPI31Document");
+    const read = async () => (await request("/openapi.json")).text();
+    expect(await read()).toBe(await read());
+    expect((await request("/docs")).status).toBe(200);
+    expect(made).toHaveBeenCalledTimes(1);
+  });
+
   it("describes what it does for every route: its headers, and that an open one is open", async () => {
     captureLog();
     const { request } = sample();

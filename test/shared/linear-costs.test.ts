@@ -6,12 +6,37 @@ import { z } from "zod";
 import { nullsAsNotGiven } from "../../edge/http/not-given.ts";
 import { ClassName } from "../../edge/vision/labeling/classes.ts";
 import { mapOf } from "../../shared/scalars.ts";
+import { Json } from "../../shared/workflow/definition.ts";
+import { readLiteral } from "../../shared/workflow/literals.ts";
 import { importRoboflow } from "../../shared/workflow/roboflow-import.ts";
 import { flattened, RoboflowDefinition } from "../../shared/workflow/roboflow-inner.ts";
+import { operations } from "../../shared/workflow/roboflow-query.ts";
 
 afterEach(() => {
   vi.restoreAllMocks();
 });
+
+/**
+ * Arguments of the calls of a built-in method while something is done. A spy of the test runner
+ * would call some of these methods itself.
+ */
+function callsDuring(prototype: object, method: string, act: () => void): unknown[][] {
+  const calls: unknown[][] = [];
+  const own = Object.getOwnPropertyDescriptor(prototype, method);
+  if (!own) throw new Error(`there is no method ${method}`);
+  const { value: call } = own as { value: (...given: unknown[]) => unknown };
+  function counted(this: unknown, ...given: unknown[]) {
+    calls[calls.length] = given;
+    return call.apply(this, given);
+  }
+  Object.defineProperty(prototype, method, { ...own, value: counted });
+  try {
+    act();
+  } finally {
+    Object.defineProperty(prototype, method, own);
+  }
+  return calls;
+}
 
 it("a class's name is not composed where it is too long", () => {
   const composed: number[] = [];
@@ -55,6 +80,39 @@ it("of a map with too many members only as many as it may have, and one, are loo
   expect(body.parse({ map: { a: 1 } })).toEqual({ map: { a: 1 } });
 });
 
+it("of a list with too many items none is looked at", () => {
+  let looked = 0;
+  const item = z.object({ a: z.string().optional(), b: z.string().optional() });
+  const list = z.array(item).max(10);
+  const body = nullsAsNotGiven(
+    z.object({ list: list.default([]), either: z.union([z.string(), list]).optional() }),
+  );
+  const watched = new Proxy({ a: null } as object, {
+    getOwnPropertyDescriptor: (target, key) => {
+      looked += 1;
+      return Reflect.getOwnPropertyDescriptor(target, key);
+    },
+  });
+  const items = Array.from({ length: 1_000 }, () => watched);
+  const { error } = body.safeParse({ list: items });
+  expect(error?.issues.map(({ message }) => message)).toEqual([
+    "Too big: expected array to have <=10 items",
+  ]);
+  expect(body.safeParse({ either: items }).success).toBe(false);
+  expect(looked).toBe(0);
+  expect(body.parse({ list: [{ a: null }] })).toEqual({ list: [{}] });
+});
+
+it("a value of JSON is not tried as each kind of value, with a note of what it is not", () => {
+  const items = Array.from({ length: 1_000 }, () => ({ a: [] }));
+  const noted = callsDuring(Array.prototype, "push", () => {
+    Json.parse(items);
+    readLiteral("json", items);
+    readLiteral("list", items);
+  });
+  expect(noted.length).toBeLessThan(1_000);
+});
+
 describe("a definition of Roboflow's", () => {
   const STEPS = 190;
   const inner = (name: string, more: object = {}) => ({
@@ -87,6 +145,90 @@ describe("a definition of Roboflow's", () => {
     }));
     importRoboflow(RoboflowDefinition.parse({ steps }));
     expect(has.mock.calls.length).toBeLessThan(20 * STEPS);
+  });
+
+  const importOf = (step: object) =>
+    importRoboflow({
+      inputs: [{ type: "WorkflowParameter", name: "n" }],
+      steps: [{ name: "s", ...step }],
+    });
+  const deciding = (evaluation_parameters: object) =>
+    importOf({
+      type: "roboflow_core/continue_if@v1",
+      condition_statement: {
+        type: "UnaryStatement",
+        operand: { type: "StaticOperand", value: 1 },
+        operator: { type: "Exists" },
+      },
+      evaluation_parameters,
+    });
+  const switching = (cases: object, default_next_steps: readonly string[]) =>
+    importOf({
+      type: "roboflow_core/switch_case@v1",
+      value: "$inputs.n",
+      cases,
+      default_next_steps,
+    });
+
+  it("has an inner workflow that is none read once, however many steps have its name", () => {
+    let read = 0;
+    const parameter_bindings = new Proxy(
+      {},
+      {
+        ownKeys: () => {
+          read += 1;
+          return [];
+        },
+      },
+    );
+    const others = Array.from({ length: STEPS }, () => ({ type: "x", name: "a" }));
+    const steps = [inner("a", { parameter_bindings, execution_mode: "none" }), ...others];
+    expect(flattened({ inputs: [], steps, outputs: [] }).steps).toHaveLength(STEPS + 1);
+    expect(read).toBe(1);
+  });
+
+  it("is refused where operations repeat a text until it is too long", () => {
+    const size = { type: "ExtractDetectionProperty", property_name: "size" };
+    const chain = [
+      ...Array.from({ length: 8 }, () => size),
+      ...Array.from({ length: 80 }, () => ({ type: "Multiply", other: 2 })),
+    ];
+    const looked = callsDuring(RegExp.prototype, "test", () => {
+      expect(() => operations({ text: "n", of: "value" }, chain)).toThrow(/too long/);
+    });
+    const texts = looked.map(([text]) => String(text).length);
+    expect(Math.max(0, ...texts)).toBeLessThanOrEqual(2_000);
+  });
+
+  it("gives values of one name ports of their own without trying all that are taken", () => {
+    const names = Array.from({ length: 400 }, (_, index) => "!".repeat(index));
+    const values = Object.fromEntries(names.map((name) => [name, 1]));
+    let looked = 0;
+    const has = callsDuring(Set.prototype, "has", () => {
+      looked += callsDuring(Array.prototype, "includes", () => deciding(values)).length;
+    });
+    expect(has.length + looked).toBeLessThan(20 * names.length);
+  });
+
+  it("is not read where a condition has more values than a step may have parameters", () => {
+    const names = Array.from({ length: 501 }, (_, index) => [`v${index}`, 1]);
+    const { unsupported } = deciding(Object.fromEntries(names));
+    expect(unsupported).toMatchObject([{ reason: "a condition over too many values" }]);
+  });
+
+  it("looks cases up that name the step of all others, too", () => {
+    const names = Array.from({ length: 1_000 }, (_, index) => [`k${index}`, "$steps.t"]);
+    const cases = Object.fromEntries(names) as object;
+    const includes = callsDuring(Array.prototype, "includes", () => {
+      expect(switching(cases, ["$steps.t"]).unsupported).toEqual([]);
+    });
+    expect(includes.length).toBeLessThan(100);
+  });
+
+  it("is not read where a step decides on more steps than are read", () => {
+    const others = Array.from({ length: 2_001 }, (_, index) => `$steps.t${index}`);
+    const { unsupported } = switching({}, others);
+    expect(unsupported).toMatchObject([{ reason: "it decides on too many steps" }]);
   });
 
   it("is refused where one long text would stand in it many times", () => {

@@ -76,6 +76,7 @@ export interface Schema {
   required?: string[];
   properties?: Record<string, Schema>;
   items?: Schema;
+  additionalProperties?: Schema | boolean;
   anyOf?: Schema[];
   oneOf?: Schema[];
   allOf?: Schema[];
