@@ -266,6 +266,17 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
   changePassword: async () => ({
     secret: (await register(w.world.urls.vision)).tokens.access_token,
   }),
+  listIncidents: async () => {
+    const id = crypto.randomUUID();
+    await w.world.visionDatabase.execute(sql`
+      WITH made AS (
+        INSERT INTO incident (id, kind, subject, detail, raised_at)
+        VALUES (${id}::uuid, 'backup_missing', 'vision',
+          'no whole backup of the database was ever made', now()) RETURNING id)
+      INSERT INTO incident_notice (id, incident_id, kind, delivery, next_at)
+      SELECT id, id, 'raised', 'delivered', now() FROM made`);
+    return {};
+  },
   listInvitations: async () => ids({ invitation_id: (await invited()).invitation_id }),
   revokeInvitation: async () => ids({ invitation_id: (await invited()).invitation_id }),
   acceptInvitation: async () => ({
