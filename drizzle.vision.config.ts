@@ -17,6 +17,7 @@ export default defineConfig({
     "vision/rollouts",
     "vision/workflows",
     "vision/audit",
+    "vision/incidents",
   ].map((name) => `./db/${name}.ts`),
   out: "./db/vision/migrations",
 });

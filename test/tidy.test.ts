@@ -14,6 +14,7 @@ import * as comparisonsSchema from "../db/vision/comparisons.ts";
 import * as endpointsSchema from "../db/vision/endpoints.ts";
 import * as experimentsSchema from "../db/vision/experiments.ts";
 import * as fleetSchema from "../db/vision/fleet.ts";
+import * as incidentsSchema from "../db/vision/incidents.ts";
 import * as labelingSchema from "../db/vision/labeling.ts";
 import * as rolloutsSchema from "../db/vision/rollouts.ts";
 import * as visionSchema from "../db/vision/schema.ts";
@@ -217,6 +218,7 @@ describe("derivatives", () => {
     ...targetsSchema,
     ...workflowsSchema,
     ...auditSchema,
+    ...incidentsSchema,
     ...objectsSchema,
   };
 

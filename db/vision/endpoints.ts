@@ -104,3 +104,17 @@ export const endpointKey = pgTable(
     check("endpoint_key_limit", sql`(requests_per_minute IS NULL) = (burst IS NULL)`),
   ],
 );
+
+/**
+ * What an endpoint's meter told last of requests that failed by a fault of the service. It tells
+ * only while they are many, and for an hour after.
+ */
+export const endpointFaults = pgTable("endpoint_faults", {
+  endpointId: uuid("endpoint_id")
+    .primaryKey()
+    .references(() => endpoint.id, { onDelete: "cascade" }),
+  /** Requests of the quarter of an hour before, and those of them that failed so. */
+  requests: integer("requests").notNull(),
+  faults: integer("faults").notNull(),
+  at: instant("at").notNull(),
+});

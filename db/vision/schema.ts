@@ -231,6 +231,8 @@ export const task = pgTable(
       .where(sql`state = 'queued'`),
     index("task_lease").on(table.leaseUntil).where(sql`state = 'running'`),
     index("task_subject").on(table.subject, table.kind),
+    // Whether a queue moves is asked of each kind whose first in line waits for long.
+    index("task_claimed").on(table.kind, table.claimedAt).where(sql`claimed_at IS NOT NULL`),
     index("task_unsettled")
       .on(table.endedAt)
       .where(sql`ended_at IS NOT NULL AND settled_at IS NULL`),

@@ -3,6 +3,7 @@
 import type { Fetcher, Queue, R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
 import { whole } from "../../shared/scalars.ts";
+import { alertWebhookKeys, checkAlertWebhook } from "../http/alert-webhook.ts";
 import {
   binding,
   databaseUrl,
@@ -12,8 +13,6 @@ import {
   parseEnvironment,
   truth,
 } from "../http/config.ts";
-import { publicResolver, urlProblem } from "../http/public-address.ts";
-import { isWebhookSecret, type WebhookTarget } from "../http/webhook.ts";
 import { operatorsOf, operatorToken, operatorTokens } from "./operators.ts";
 
 /** A message of an ingest queue: the run to execute. */
@@ -42,12 +41,7 @@ const Variables = z.object({
   OPERATOR_TOKENS: operatorTokens(),
   /** Bearer token of `/metrics`. Unset: there is no such route. */
   METRICS_TOKEN: optionalSecret(),
-  /** Where alerts are sent: an https address, with its signing secret. Unset: none is sent. */
-  ALERT_WEBHOOK_URL: optionalSecret(),
-  /** `whsec_` and base64, or any text of 24 characters or more. */
-  ALERT_WEBHOOK_SECRET: optionalSecret(),
-  /** `true`: private addresses and plain http are allowed, on one's own machine. Default: no. */
-  ALERT_WEBHOOK_PRIVATE: truth(),
+  ...alertWebhookKeys(),
   /**
    * `true`: every request comes through Cloudflare, which names its sender's address. Default: no,
    * and what a request says of its address is not believed.
@@ -90,22 +84,6 @@ const Variables = z.object({
 
 type VariableValues = z.output<typeof Variables>;
 
-/** What is wrong with the keys of the webhook, by key. */
-function webhookProblems(given: VariableValues): [key: keyof VariableValues, problem: string][] {
-  const { ALERT_WEBHOOK_URL: url, ALERT_WEBHOOK_SECRET: signing } = given;
-  if (!url && !signing) return [];
-  if (!url) return [["ALERT_WEBHOOK_URL", "required beside ALERT_WEBHOOK_SECRET"]];
-  if (!signing) return [["ALERT_WEBHOOK_SECRET", "required beside ALERT_WEBHOOK_URL"]];
-  const problem = urlProblem(url.reveal(), { allowPrivate: given.ALERT_WEBHOOK_PRIVATE });
-  const isSecret = isWebhookSecret(signing.reveal());
-  return [
-    ...(problem ? [["ALERT_WEBHOOK_URL", problem] as [keyof VariableValues, string]] : []),
-    ...(isSecret ? [] : [["ALERT_WEBHOOK_SECRET", SECRET_FORM] as [keyof VariableValues, string]]),
-  ];
-}
-
-const SECRET_FORM = "must be whsec_ and base64 of 24 bytes or more, or 24 characters or more";
-
 /** Whether two of the tokens are one: what it opens, and whose it is, would not be known. */
 function hasSharedToken({ OPERATOR_TOKEN, OPERATOR_TOKENS, METRICS_TOKEN }: VariableValues) {
   const holders = operatorsOf({ OPERATOR_TOKEN, OPERATOR_TOKENS });
@@ -119,9 +97,7 @@ const Environment = Variables.superRefine((given, context) => {
     const message = "must be none of OPERATOR_TOKEN and METRICS_TOKEN, which differ too";
     context.addIssue({ code: "custom", path: ["OPERATOR_TOKENS"], message });
   }
-  for (const [key, message] of webhookProblems(given)) {
-    context.addIssue({ code: "custom", path: [key], message });
-  }
+  checkAlertWebhook(given, context);
 });
 
 /** The console's configuration, parsed. */
@@ -130,11 +106,3 @@ export type Config = z.output<typeof Environment>;
 /** Fails with `bad_configuration` naming every bad key. */
 export const parseConfig = (environment: object): Config =>
   parseEnvironment(Environment, environment);
-
-/** Where alerts are sent, or null. */
-export function webhookOf(config: Config): WebhookTarget | null {
-  const { ALERT_WEBHOOK_URL: url, ALERT_WEBHOOK_SECRET: signing } = config;
-  if (!url || !signing) return null;
-  const allowPrivate = config.ALERT_WEBHOOK_PRIVATE;
-  return { url, secret: signing, allowPrivate, resolve: publicResolver };
-}

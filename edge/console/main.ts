@@ -2,6 +2,7 @@
 
 import type { ExportedHandler, MessageSendRequest, Queue } from "@cloudflare/workers-types";
 import { DAY, systemClock } from "../../shared/time.ts";
+import { alertWebhookOf } from "../http/alert-webhook.ts";
 import { createService } from "../http/app.ts";
 import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
 import { performDuties } from "../http/duties.ts";
@@ -18,7 +19,7 @@ import { keepHouse } from "../markets/store/compact.ts";
 import { openStore } from "../markets/store/store.ts";
 import { addAlerts } from "./alert-routes.ts";
 import { requireOperator } from "./bearer.ts";
-import { type Config, parseConfig, type RunMessage, webhookOf } from "./config.ts";
+import { type Config, parseConfig, type RunMessage } from "./config.ts";
 import examples from "./examples.json" with { type: "json" };
 import { addMetrics } from "./metrics.ts";
 import { addPages, failuresAsPages } from "./pages.tsx";
@@ -54,7 +55,7 @@ const { app, open, log } = createService<Console>({
     const config = parseConfig(environment);
     const health = openDatabase(config.DATABASE_URL, { timeoutMs: HEALTH_MS_MAX });
     const ingest = openIngest(config, log);
-    return { config, ingest, health, webhook: webhookOf(config), letIn: new Set<string>() };
+    return { config, ingest, health, webhook: alertWebhookOf(config), letIn: new Set<string>() };
   },
 });
 

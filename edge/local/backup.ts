@@ -9,6 +9,7 @@ import {
   keepNewest,
   listBackups,
   makeBackup,
+  noteBackup,
   readRecord,
   restoreObjects,
   withDatabase,
@@ -113,6 +114,7 @@ async function restoreAll(
     if (!dump) return;
     // Without its buckets it is to have those that are there, and so keeps its identity.
     await restoreDatabase(connection, database, { dump, place, isCopy: fillBuckets !== null });
+    await noteBackup({ name: database, connection }, record);
     say(`${database}: ${dump.tables.reduce((sum, { rows }) => sum + rows, 0)} rows`);
   };
   const deployed = deployedSources(process.env);

@@ -84,7 +84,9 @@ function upload(service: string, { dryRun, isClosed }: { dryRun: boolean; isClos
   try {
     const wanted = wantedRegistration();
     const mode = isClosed && wanted === "open" ? "closed" : wanted;
-    const variables = service === "vision" ? ["--var", `REGISTRATION:${mode}`] : [];
+    const hours = process.env.BACKUP_HOURS_MAX;
+    const backups = hours ? ["--var", `BACKUP_HOURS_MAX:${hours}`] : [];
+    const variables = service === "vision" ? ["--var", `REGISTRATION:${mode}`, ...backups] : [];
     const dry = dryRun ? ["--dry-run", "--outdir", out] : [];
     wrangler(["deploy", "--env", service, ...variables, ...dry]);
   } finally {

@@ -62,6 +62,8 @@ function statementsOf(database: keyof DatabaseNames, { reader, writer }: Roles):
       // The log is added to; what is old enough goes by this function alone.
       `REVOKE UPDATE, DELETE, TRUNCATE ON audit_entry FROM ${writer}`,
       `GRANT EXECUTE ON FUNCTION forget_audit_entries TO ${writer}`,
+      // Whoever makes backups says when: the service only looks whether they are made.
+      `REVOKE INSERT, UPDATE, DELETE, TRUNCATE ON database_backup FROM ${writer}`,
     ];
   }
   const deletable = DELETABLE[database];

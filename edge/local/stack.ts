@@ -113,6 +113,10 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
     "LINK_PREFIXES",
     "DNS_URL",
     "METRICS_TOKEN",
+    "ALERT_WEBHOOK_URL",
+    "ALERT_WEBHOOK_SECRET",
+    "ALERT_WEBHOOK_PRIVATE",
+    "BACKUP_HOURS_MAX",
     "EDGE_IMAGE_SIZE",
   ],
 };

@@ -9,6 +9,7 @@ import {
 } from "../../shared/edge-inference.ts";
 import { flag, whole } from "../../shared/scalars.ts";
 import { Secret } from "../../shared/secret.ts";
+import { alertWebhookKeys, checkAlertWebhook } from "../http/alert-webhook.ts";
 import {
   binding,
   databaseUrl,
@@ -90,7 +91,7 @@ const linkPrefixes = () =>
       "must not map one prefix, or a part of it, to two workspaces",
     );
 
-const Environment = z.object({
+const Variables = z.object({
   /** Postgres connection string of the vision database. Required, no default. */
   DATABASE_URL: databaseUrl(),
   /** Videos, frames, exports. Required, no default. */
@@ -186,6 +187,9 @@ const Environment = z.object({
   DEFAULT_WORKSPACE_PROJECTS: flag().default(true),
   /** Bearer of `/metrics`. Unset: that path is 404. */
   METRICS_TOKEN: optionalSecret(),
+  ...alertWebhookKeys(),
+  /** Hours after which the newest backup is too old. Unset: nobody looks for backups. */
+  BACKUP_HOURS_MAX: whole(1, 87_600).optional(),
   /** The edge-inference service. Default: none, and only GPU nodes predict. */
   INFER: binding<Fetcher>().optional(),
   /** Pixels a side of what is looked at there; 0: nothing is. Default 320. */
@@ -193,6 +197,8 @@ const Environment = z.object({
     .refine(isEdgeImageSize, "must be a multiple of 32")
     .default(EDGE_IMAGE_SIZE_DEFAULT),
 });
+
+const Environment = Variables.superRefine(checkAlertWebhook);
 
 export type Config = z.output<typeof Environment>;
 

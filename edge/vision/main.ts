@@ -2,10 +2,11 @@
 
 import type { ExportedHandler } from "@cloudflare/workers-types";
 import { systemClock } from "../../shared/time.ts";
+import { alertWebhookOf } from "../http/alert-webhook.ts";
 import { type AnsweredRequest, addLiveness, createService } from "../http/app.ts";
 import { requireOwnBucket } from "../http/bucket-identity.ts";
 import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
-import { performDuties } from "../http/duties.ts";
+import { type DutyOutcome, performDuties } from "../http/duties.ts";
 import type { Log } from "../http/log.ts";
 import { addAccountRoutes } from "./auth/account-routes.ts";
 import { addAdminRoutes } from "./auth/admin-routes.ts";
@@ -56,6 +57,8 @@ import { addRolloutRoutes } from "./fleet/rollout-routes.ts";
 import { checkTargets, forgetChecks } from "./fleet/target-health.ts";
 import { addTargetRoutes } from "./fleet/target-routes.ts";
 import { MEANINGS } from "./glossary.ts";
+import { tendIncidents } from "./incidents/causes.ts";
+import { addIncidentRoutes } from "./incidents/incident-routes.ts";
 import { labelEnded, labelPartDone, sealLabel } from "./labeling/ended.ts";
 import { addJobRoutes } from "./labeling/job-routes.ts";
 import { addLabelRoutes } from "./labeling/label-routes.ts";
@@ -192,6 +195,7 @@ function countAnswer({ method, route, status, seconds }: AnsweredRequest): void 
 
 function openParts(environment: object, log: Log): Parts {
   const config = parseConfig(environment);
+  const outbound = outboundOf(config);
   return {
     database: openDatabase(config.DATABASE_URL),
     health: openDatabase(config.DATABASE_URL, { timeoutMs: HEALTH_MS_MAX }),
@@ -214,6 +218,7 @@ function openParts(environment: object, log: Log): Parts {
       auditDays: config.AUDIT_DAYS,
       deviceLogDays: config.DEVICE_LOG_DAYS,
       objectGraceDays: config.OBJECT_GRACE_DAYS,
+      backupHoursMax: config.BACKUP_HOURS_MAX ?? null,
     },
     registration: { mode: config.REGISTRATION, bootstrapToken: config.BOOTSTRAP_TOKEN },
     defaultHoldsProjects: config.DEFAULT_WORKSPACE_PROJECTS,
@@ -228,7 +233,8 @@ function openParts(environment: object, log: Log): Parts {
     edge: edgeOf(config),
     hasher: config.INFER ?? null,
     sealing: config.SEALING_KEY,
-    outbound: outboundOf(config),
+    outbound,
+    operatorWebhook: alertWebhookOf(config, outbound.resolve),
     clock: systemClock,
     log,
   };
@@ -305,8 +311,19 @@ addSecretRoutes(app);
 addWorkflowRuns(app);
 addWorkflowServing(app);
 addWorkflowVideos(app);
+addIncidentRoutes(app);
 addMetrics(app, VERSION);
 describeAudience(app);
+
+/** Performs the minute's duties; where the bucket is not the database's, none but to say so. */
+async function performMinute(parts: Parts): Promise<DutyOutcome> {
+  const bucket = () => requireOwnBucket(pairOf(parts), { mayAdopt: true });
+  const checked = await performDuties(parts.log, { bucket });
+  if (checked.failed.length > 0) return checked;
+  // One that fails is the next minute's, and keeps none of the others.
+  const { succeeded, failed } = await performDuties(parts.log, duties, parts);
+  return { succeeded: [...checked.succeeded, ...succeeded], failed };
+}
 
 export { Counters } from "./base/counters.ts";
 export { EndpointMeter } from "./endpoints/endpoint-meter.ts";
@@ -319,16 +336,10 @@ export default {
   // Hono types its handler by the DOM's Request, the platform by its own.
   fetch: app.fetch as never,
 
-  async scheduled(_controller, environment) {
+  async scheduled(controller, environment) {
     const parts = open(environment);
-    try {
-      await requireOwnBucket(pairOf(parts), { mayAdopt: true });
-    } catch (error) {
-      parts.log.error("duty", { duty: "bucket", error });
-      return;
-    }
-    // One that fails is the next minute's, and keeps none of the others.
-    await performDuties(parts.log, duties, parts);
+    const outcome = await performMinute(parts);
+    await tendIncidents(parts, outcome, controller.scheduledTime);
     await sendCounts(parts);
   },
 } satisfies ExportedHandler<object>;

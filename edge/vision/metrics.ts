@@ -8,6 +8,7 @@ import { isUnavailable } from "../http/database.ts";
 import { addMetricsRoute } from "../http/metrics.ts";
 import type { Parts } from "./base/parts.ts";
 import { countersOf, sendCounts, VISION_TABLE } from "./base/tally.ts";
+import { countOpenIncidents } from "./incidents/incidents.ts";
 import {
   databaseLatencyMs,
   type Overview,
@@ -49,6 +50,11 @@ async function listMetrics(parts: Parts, version: string): Promise<Metric[]> {
       "Time that the database takes to answer: the middle one of five statements.",
       database ? [{ value: database.latencyMs / 1_000 }] : [],
     ),
+    gauge(
+      "vantage_vision_incidents_open",
+      "Incidents of the installation that are not over, by what is wrong.",
+      (database?.incidents ?? []).map(({ kind, open: value }) => ({ labels: { kind }, value })),
+    ),
     ...overviewMetrics(database?.overview ?? null, parts.clock()),
   ];
 }
@@ -72,6 +78,7 @@ async function countsOf(parts: Parts): Promise<{ since: number; metrics: Metric[
 interface DatabaseState {
   latencyMs: number;
   overview: Overview;
+  incidents: Awaited<ReturnType<typeof countOpenIncidents>>;
 }
 
 /** What the database tells; null of one that does not answer, of which the others still tell. */
@@ -84,7 +91,11 @@ async function databaseState({
   try {
     // The handle that gives up early: who scrapes does not wait long.
     const latencyMs = await databaseLatencyMs(health, clock);
-    return { latencyMs, overview: await overviewOf(database, "installation") };
+    const [overview, incidents] = await Promise.all([
+      overviewOf(database, "installation"),
+      countOpenIncidents(database),
+    ]);
+    return { latencyMs, overview, incidents };
   } catch (error) {
     if (!isUnavailable(error)) throw error;
     log.error("metrics", { error });

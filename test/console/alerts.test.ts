@@ -6,7 +6,7 @@ import { Alert } from "../../shared/markets.ts";
 import { systemClock } from "../../shared/time.ts";
 import { consoleSession } from "../support/console-session.ts";
 import { readExposition } from "../support/exposition.ts";
-import { accept, type Receiver, startReceiver } from "../support/receiver.ts";
+import { accept, alertsTo, type Receiver, startReceiver } from "../support/receiver.ts";
 import { commitHours, createWorld, HOUR, onlySchedules, type World } from "../support/world.ts";
 
 const SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -25,9 +25,7 @@ beforeAll(async () => {
       console: {
         OPERATOR_TOKENS: `ada:${ADA}, bob:${BOB}`,
         METRICS_TOKEN: METRICS,
-        ALERT_WEBHOOK_URL: `${receiver.url}?token=in-the-address`,
-        ALERT_WEBHOOK_SECRET: SECRET,
-        ALERT_WEBHOOK_PRIVATE: "true",
+        ...alertsTo(`${receiver.url}?token=in-the-address`, SECRET),
       },
     },
   });

@@ -1,8 +1,9 @@
 // What the console's configuration refuses: each key by its name, no value ever shown.
 
 import { describe, expect, it } from "vitest";
-import { parseConfig, webhookOf } from "../../edge/console/config.ts";
+import { parseConfig } from "../../edge/console/config.ts";
 import { operatorsOf } from "../../edge/console/operators.ts";
+import { alertWebhookOf } from "../../edge/http/alert-webhook.ts";
 import { Failure } from "../../shared/errors.ts";
 
 const REQUIRED = {
@@ -50,13 +51,15 @@ describe("the webhook's keys", () => {
   });
 
   it("make a target, a private one only where that is allowed, and none where they are unset", () => {
-    expect(webhookOf(parse({}))).toBeNull();
-    expect(webhookOf(parse({ ALERT_WEBHOOK_URL: "", ALERT_WEBHOOK_SECRET: "" }))).toBeNull();
+    expect(alertWebhookOf(parse({}))).toBeNull();
+    expect(alertWebhookOf(parse({ ALERT_WEBHOOK_URL: "", ALERT_WEBHOOK_SECRET: "" }))).toBeNull();
     const keys = { ALERT_WEBHOOK_URL: URL_GIVEN, ALERT_WEBHOOK_SECRET: SECRET };
-    expect(webhookOf(parse(keys))).toMatchObject({ allowPrivate: false });
+    expect(alertWebhookOf(parse(keys))).toMatchObject({ allowPrivate: false });
     const local = { ...keys, ALERT_WEBHOOK_URL: "http://127.0.0.1:9/" };
     expect(refusal({ ...local, ALERT_WEBHOOK_PRIVATE: "false" })?.keys).toHaveLength(1);
-    expect(webhookOf(parse({ ...local, ALERT_WEBHOOK_PRIVATE: "true" }))?.allowPrivate).toBe(true);
+    expect(alertWebhookOf(parse({ ...local, ALERT_WEBHOOK_PRIVATE: "true" }))?.allowPrivate).toBe(
+      true,
+    );
   });
 });
 

@@ -6,7 +6,7 @@ import { followBackfill, followRun } from "../../edge/local/operator.ts";
 import { startSandbox } from "../../edge/local/sandbox/server.ts";
 import { isoDay, systemClock } from "../../shared/time.ts";
 import { exampleTests } from "../support/examples.ts";
-import { startReceiver } from "../support/receiver.ts";
+import { alertsTo, startReceiver } from "../support/receiver.ts";
 import { createWorld, DAY, dayWithTime, onlySchedules, type World } from "../support/world.ts";
 
 const ID = "6f1c2b9e-3d7a-4c55-8a10-2b1f9d0c4e71";
@@ -26,9 +26,7 @@ beforeAll(async () => {
     environment: {
       console: {
         SANDBOX_URL: sandbox.url,
-        ALERT_WEBHOOK_URL: receiver.url,
-        ALERT_WEBHOOK_SECRET: WEBHOOK_SECRET,
-        ALERT_WEBHOOK_PRIVATE: "true",
+        ...alertsTo(receiver.url, WEBHOOK_SECRET),
       },
     },
   });

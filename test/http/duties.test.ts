@@ -8,7 +8,7 @@ it("performs every duty in order, whatever became of the others, and names what 
   const failed: unknown[] = [];
   const log = { ...createLog("test"), error: (_: string, fields?: object) => failed.push(fields) };
   const error = new Error("no");
-  await performDuties(log as ReturnType<typeof createLog>, {
+  const outcome = await performDuties(log as ReturnType<typeof createLog>, {
     first: () => done.push("first"),
     throws: () => {
       throw error;
@@ -17,6 +17,7 @@ it("performs every duty in order, whatever became of the others, and names what 
     last: async () => done.push("last"),
   });
   expect(done).toEqual(["first", "last"]);
+  expect(outcome).toEqual({ succeeded: ["first", "last"], failed: ["throws", "rejects"] });
   expect(failed).toEqual([
     { duty: "throws", error },
     { duty: "rejects", error },
@@ -32,7 +33,9 @@ it("leaves the rest to the next minute where the database is silent, and not whe
   };
   const refused = { refused: failing("57014"), next: () => done.push("after a refusal") };
   await performDuties(log, refused);
-  await performDuties(log, { silent: failing(), next: () => done.push("after silence") });
+  const silent = { silent: failing(), next: () => done.push("after silence") };
+  // What was not performed is no success.
+  expect(await performDuties(log, silent)).toEqual({ succeeded: [], failed: ["silent"] });
   expect(done).toEqual(["after a refusal"]);
 });
 

@@ -16,6 +16,7 @@ import {
   keepNewest,
   listBackups,
   makeBackup,
+  noteBackup,
   readRecord,
   restoreObjects,
   withDatabase,
@@ -159,6 +160,60 @@ describe("a backup", () => {
     );
     expect(record.services.markets?.missing.map((one) => one.key)).toEqual([key]);
     await world.bucket.put(key, bytes as ArrayBuffer);
+  });
+});
+
+describe("a whole backup", () => {
+  const noted = async (connection: pg.ClientConfig) => {
+    const client = new pg.Client(connection);
+    await client.connect();
+    try {
+      const { rows } = await client.query<{ made_at: Date }>("SELECT made_at FROM database_backup");
+      return rows.map(({ made_at }) => made_at.toISOString());
+    } finally {
+      await client.end();
+    }
+  };
+
+  it("is noted in the vision database, one that lacks something or is older is not", async () => {
+    const source = sourcesOf(names, world)[1] as Source;
+    const notedAt = placeAt(join(folder, "noted"));
+    const { record } = await makeBackup([source], notedAt, silent);
+    expect(await noted(source.connection)).toEqual([record.made_at]);
+    const { objects } = await world.media.list({ prefix: "ws/" });
+    const key = objects[0]?.key ?? "";
+    const bytes = await (await world.media.get(key))?.arrayBuffer();
+    await world.media.delete(key);
+    const lacking = await makeBackup([source], notedAt, silent);
+    expect(lacking.record.services.vision?.missing).toMatchObject([{ key, required: true }]);
+    await world.media.put(key, bytes as ArrayBuffer);
+    await noteBackup(source, { ...record, made_at: "2026-01-01T00:00:00.000Z" });
+    expect(await noted(source.connection)).toEqual([record.made_at]);
+    // A clock that is ahead makes no backup of the future.
+    await noteBackup(source, { ...record, made_at: "2999-01-01T00:00:00.000Z" });
+    expect(Date.parse((await noted(source.connection))[0] ?? "")).toBeLessThan(
+      systemClock() + 60_000,
+    );
+  });
+
+  it("is the restored database's newest", async () => {
+    const { fresh, record } = await restoreDatabases();
+    const { port, credentials } = inject("postgres");
+    const connection = superuser(port, credentials.superuser, fresh.vision);
+    // What was dumped is of the one before.
+    expect((await noted(connection)).every((one) => one < record.made_at)).toBe(true);
+    await noteBackup({ name: "vision", connection }, record);
+    expect(await noted(connection)).toEqual([record.made_at]);
+  });
+
+  it("of a database of an older release, which cannot note it, is made all the same", async () => {
+    const { fresh, record } = await restoreDatabases();
+    const { port, credentials } = inject("postgres");
+    const connection = superuser(port, credentials.superuser, fresh.vision);
+    const owner = new pg.Client(connection);
+    await owner.connect();
+    await owner.query("DROP TABLE database_backup").finally(() => owner.end());
+    await expect(noteBackup({ name: "vision", connection }, record)).resolves.toBeUndefined();
   });
 });
 

@@ -61,9 +61,13 @@ describe("npm run deploy", () => {
     expect(Math.max(...kibibytes)).toBeLessThan(4_096);
   });
 
-  it("says by which way people register with vision", () => {
+  it("says by which way people register with vision, and how old a backup may be", () => {
     // Wrangler hides the values of variables that it is given.
-    expect(deploy(["--dry-run", "vision"]).stdout).toContain("env.REGISTRATION");
+    const usual = deploy(["--dry-run", "vision"]).stdout;
+    expect(usual).toContain("env.REGISTRATION");
+    expect(usual).not.toContain("env.BACKUP_HOURS_MAX");
+    const { stdout } = deploy(["--dry-run", "vision"], { BACKUP_HOURS_MAX: "26" });
+    expect(stdout).toContain("env.BACKUP_HOURS_MAX");
   });
 
   it("refuses to deploy before the database can be migrated, and an unknown service", () => {

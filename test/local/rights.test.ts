@@ -50,6 +50,9 @@ describe("a role of a service", () => {
     ["visionWriter", "UPDATE audit_entry SET subject = 'x'"],
     ["visionWriter", "DELETE FROM audit_entry"],
     ["visionWriter", "TRUNCATE audit_entry"],
+    ["visionWriter", "INSERT INTO database_backup (made_at) VALUES (now())"],
+    ["visionWriter", "UPDATE database_backup SET made_at = now()"],
+    ["visionWriter", "DELETE FROM database_backup"],
     ["visionWriter", "ALTER TABLE audit_entry DISABLE TRIGGER keep_audit_entry"],
   ] as const)("%s may not: %s", async (role, statement) => {
     const client = await as(role);

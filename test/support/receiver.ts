@@ -55,3 +55,10 @@ export async function startReceiver(secret: string): Promise<Receiver> {
   receiver.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`;
   return receiver;
 }
+
+/** A service's environment whose alerts go to a receiver with this secret. */
+export const alertsTo = (url: string, secret: string): Record<string, string> => ({
+  ALERT_WEBHOOK_URL: url,
+  ALERT_WEBHOOK_SECRET: secret,
+  ALERT_WEBHOOK_PRIVATE: "true",
+});

@@ -19,6 +19,7 @@ import { exampleExperiment, experimentExamples } from "../support/experiments.ts
 import { fleetPreparations, newFleet } from "../support/fleet-examples.ts";
 import type { TestDevice } from "../support/fleet-world.ts";
 import { mp4, png } from "../support/media.ts";
+import { alertsTo, startReceiver } from "../support/receiver.ts";
 import { rolloutExamples } from "../support/rollout-examples.ts";
 import {
   colleague,
@@ -95,7 +96,8 @@ const heldBy = async (): Promise<Preparation> => {
 };
 
 beforeAll(async () => {
-  w = await createTrainingWorld();
+  const secret = "a webhook's secret of 30 signs";
+  w = await createTrainingWorld(alertsTo((await startReceiver(secret)).url, secret));
   admin = w.admin;
   const { workspaces } = await admin.ok<User>("GET", "/auth/me");
   const workspace_id = workspaces[0]?.workspace_id as string;
@@ -264,6 +266,17 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
   changePassword: async () => ({
     secret: (await register(w.world.urls.vision)).tokens.access_token,
   }),
+  listIncidents: async () => {
+    const id = crypto.randomUUID();
+    await w.world.visionDatabase.execute(sql`
+      WITH made AS (
+        INSERT INTO incident (id, kind, subject, detail, raised_at)
+        VALUES (${id}::uuid, 'backup_missing', 'vision',
+          'no whole backup of the database was ever made', now()) RETURNING id)
+      INSERT INTO incident_notice (id, incident_id, kind, delivery, next_at)
+      SELECT id, id, 'raised', 'delivered', now() FROM made`);
+    return {};
+  },
   listInvitations: async () => ids({ invitation_id: (await invited()).invitation_id }),
   revokeInvitation: async () => ids({ invitation_id: (await invited()).invitation_id }),
   acceptInvitation: async () => ({

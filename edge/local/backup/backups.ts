@@ -132,7 +132,38 @@ export async function makeBackup(
   const gone = [...files].filter((file) => !left.has(file)).length;
   if (gone > 0) throw new Error(`${gone} copied objects were deleted meanwhile: back up once more`);
   await place.write(`${BACKUPS}${name}/${RECORD}`, JSON.stringify(made.record));
+  for (const source of sources) await noteBackup(source, made.record);
   return made;
+}
+
+/**
+ * Writes down in the vision database that it has a whole backup, for the service that looks whether
+ * there is one. A restored database has the one it came from: what it held itself of backups is of
+ * the time before that one was made.
+ */
+export async function noteBackup(
+  { name, connection }: Pick<Source, "name" | "connection">,
+  { made_at, services }: BackupRecord,
+): Promise<void> {
+  const missing = services[name]?.missing;
+  if (name !== "vision" || !missing || missing.some(({ required }) => required)) return;
+  const client = new pg.Client(connection);
+  await client.connect();
+  try {
+    // A database of an older release, backed up before its upgrade, has no such table.
+    const { rows } = await client.query<{ is: boolean }>(
+      "SELECT to_regclass('public.database_backup') IS NOT NULL AS is",
+    );
+    if (!rows[0]?.is) return;
+    // This machine's clock may be ahead: a backup of the future would be fresh for too long.
+    await client.query(
+      `INSERT INTO database_backup AS b (made_at) VALUES (least($1::timestamptz, now()))
+       ON CONFLICT (id) DO UPDATE SET made_at = greatest(b.made_at, excluded.made_at)`,
+      [made_at],
+    );
+  } finally {
+    await client.end();
+  }
 }
 
 /** Copies the rows of one state of a database, and lists what it names in the same. */

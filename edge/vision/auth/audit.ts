@@ -38,6 +38,7 @@ export const AUDIT_ACTIONS = [
   "revokeNode",
   "revokeTask",
   "rollBackModel",
+  "sendTestIncident",
   "setRole",
   "setWorkflowSecret",
 ] as const;

@@ -1,7 +1,7 @@
 // Messages on their way to webhooks, in tables of their rooms: claimed, tried, tried again. A claim
 // moves the next attempt to after the time that this one may take, so that two crons send nothing
-// twice; of each workspace a few are claimed at once, so that one's hanging receiver holds up no
-// other's messages.
+// twice; of each receiver's messages, which are a workspace's or the installation's, a few are
+// claimed at once, so that one that hangs holds up no other's.
 
 import { type SQL, sql } from "drizzle-orm";
 import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
@@ -10,19 +10,18 @@ import type { Parts } from "./parts.ts";
 
 /** Pauses between attempts; after the last one, within a day, a message is given up. */
 const PAUSES_MS = [MINUTE, 5 * MINUTE, HOUR, 4 * HOUR, 12 * HOUR] as const;
-/** Messages of one workspace, and of all, that one claim takes. */
-const OF_WORKSPACE_MAX = 20;
+/** Messages of one receiver, and of all, that one claim takes. */
+const OF_RECEIVER_MAX = 20;
 const CLAIMED_MAX = 100;
 const SENT_AT_ONCE = 6;
 /** Longer than all attempts of a claim take. */
 const CLAIM_MS = 3 * MINUTE;
 
-/**
- * A table of messages, with the columns `workspace_id`, `delivery`, `attempts`, `next_at` and
- * `last_error`.
- */
+/** A table of messages, with the columns `delivery`, `attempts`, `next_at` and `last_error`. */
 export interface Outbox {
   table: SQL;
+  /** What tells their receivers apart; its column `workspace_id` where nothing is named. */
+  receiver?: SQL;
   /** What else is set of a message that is over, at an instant. */
   over?: (now: SQL) => SQL;
 }
@@ -37,15 +36,19 @@ export interface ClaimedMessage extends Record<string, unknown> {
 const instant = (milliseconds: number): SQL => sql`${iso(milliseconds)}::timestamptz`;
 
 /** The parts of a statement that claim what is due; the last one is `claimed`. */
-export const claimDue = ({ table }: Outbox, now: number, among: SQL = sql`true`): SQL => sql`
+export const claimDue = (
+  { table, receiver = sql`workspace_id` }: Outbox,
+  now: number,
+  among: SQL = sql`true`,
+): SQL => sql`
   due AS (
-    SELECT id, row_number() OVER (PARTITION BY workspace_id ORDER BY next_at, id) AS turn
+    SELECT id, row_number() OVER (PARTITION BY ${receiver} ORDER BY next_at, id) AS turn
       FROM ${table} WHERE delivery = 'pending' AND next_at <= ${instant(now)} AND ${among}),
   claimed AS (
     UPDATE ${table} SET attempts = attempts + 1, next_at = ${instant(now + CLAIM_MS)}
      WHERE id IN (
        SELECT n.id FROM ${table} n JOIN due ON due.id = n.id
-        WHERE due.turn <= ${OF_WORKSPACE_MAX}::int AND n.next_at <= ${instant(now)}
+        WHERE due.turn <= ${OF_RECEIVER_MAX}::int AND n.next_at <= ${instant(now)}
         ORDER BY n.next_at LIMIT ${CLAIMED_MAX}::int FOR UPDATE OF n SKIP LOCKED)
     RETURNING *)`;
 

@@ -6,6 +6,7 @@ import type { Clock } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
 import type { Outbound } from "../../http/outbound.ts";
+import type { WebhookTarget } from "../../http/webhook.ts";
 import type { SealingKeys } from "./sealing.ts";
 
 /** Folders of the bucket that hold the service's own objects, and those of all workspaces. */
@@ -51,6 +52,8 @@ export interface Parts {
     deviceLogDays: number;
     /** Days that an object is kept after nothing names it any more. */
     objectGraceDays: number;
+    /** Hours after which the newest backup is too old; null: nobody looks for backups. */
+    backupHoursMax: number | null;
   };
   /** Who may make an account. */
   registration: {
@@ -83,6 +86,8 @@ export interface Parts {
   sealing: SealingKeys;
   /** How addresses that users name are reached. */
   outbound: Outbound;
+  /** Where the installation's own incidents are told; null: nowhere. */
+  operatorWebhook: WebhookTarget | null;
   clock: Clock;
   log: Log;
 }

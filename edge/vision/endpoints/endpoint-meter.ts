@@ -9,6 +9,7 @@ import { DurableObject } from "cloudflare:workers";
 import type { WindowName } from "../../../shared/endpoints.ts";
 import { DAY, HOUR, MINUTE, systemClock } from "../../../shared/time.ts";
 import { REFERENCE_DETECTIONS } from "./drift.ts";
+import { FAULT_WINDOW_MS, type FaultFigures, FaultWatch, faultsIn } from "./faults.ts";
 import { IsolateReports } from "./isolate-reports.ts";
 import { type BucketChanges, type KeyBucket, KeyBuckets } from "./key-buckets.ts";
 import type {
@@ -63,6 +64,7 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
   /** Models whose references grew since the last flush. */
   readonly #grown = new Set<string>();
   readonly #trials: TrialStore;
+  readonly #faults: FaultWatch;
 
   constructor(context: DurableObjectState, environment: object) {
     // The base class types its environment by bindings that a meter has no use for.
@@ -77,7 +79,9 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
       -- Of an older release, which did not say when a bucket is full: its keys begin with full ones.
       DROP TABLE IF EXISTS bucket;
       CREATE TABLE IF NOT EXISTS key_bucket (
-        key TEXT PRIMARY KEY, tokens REAL NOT NULL, at INTEGER NOT NULL, full_at INTEGER NOT NULL);`);
+        key TEXT PRIMARY KEY, tokens REAL NOT NULL, at INTEGER NOT NULL, full_at INTEGER NOT NULL);
+      CREATE TABLE IF NOT EXISTS bad_faults (
+        id INTEGER PRIMARY KEY CHECK (id = 1), at INTEGER NOT NULL);`);
     this.#trials = new TrialStore(this.#sql);
     for (const row of this.#sql.exec("SELECT model, bins FROM reference")) {
       this.#references.set(String(row.model), JSON.parse(String(row.bins)) as number[]);
@@ -92,6 +96,7 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
       ],
     );
     this.#buckets = new KeyBuckets(buckets);
+    this.#faults = this.#readFaults();
   }
 
   async take(gate: KeyGate, wanted: number): Promise<{ count: number; waitMs: number }> {
@@ -101,14 +106,33 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
     return taken;
   }
 
-  async report(report: MeterReport): Promise<void> {
-    if (!this.#isolates.take(report, systemClock())) return;
+  async report(report: MeterReport): Promise<FaultFigures | null> {
+    if (!this.#isolates.take(report, systemClock())) return null;
     for (const { gate, count } of report.givenBack) this.#buckets.giveBack(gate, count);
     for (const request of report.ended) this.#count(request);
     for (const shadow of report.shadows) this.#countShadow(shadow);
     this.#unwritten += report.ended.length + report.shadows.length;
     if (this.#unwritten >= FLUSH_REQUESTS) this.#flush();
     await this.#flushLater();
+    const news = this.#faults.news(systemClock());
+    if (news) this.#sql.exec("INSERT OR REPLACE INTO bad_faults VALUES (1, ?)", this.#faults.badAt);
+    return news;
+  }
+
+  /** What was written down of the last minutes' faults. */
+  #readFaults(): FaultWatch {
+    const [bad] = this.#sql.exec("SELECT at FROM bad_faults").toArray();
+    const watch = new FaultWatch(bad ? Number(bad.at) : null);
+    const since = systemClock() - FAULT_WINDOW_MS - GRAINS.minute.ms;
+    const rows = this.#sql.exec(
+      "SELECT start, counts FROM rollup WHERE grain = 'minute' AND start > ?",
+      since,
+    );
+    for (const { start, counts } of rows) {
+      const { requests, errors } = JSON.parse(String(counts)) as Rollup;
+      watch.add(Number(start), { requests, faults: faultsIn(errors) });
+    }
+    return watch;
   }
 
   #count({ at, modelId, isValidated = false, trial = null, ...end }: MeterRequest) {
@@ -118,6 +142,8 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
     if (modelId !== null && end.code === null) {
       this.#answeredAt.set(modelId, Math.max(at, this.#answeredAt.get(modelId) ?? at));
     }
+    const faults = end.code === null ? 0 : faultsIn({ [end.code]: 1 });
+    this.#faults.add(at, { requests: 1, faults });
     const { rollup } = this.#freshOf(at, modelId ?? NO_MODEL);
     addRequest(rollup, isReference ? { ...end, scores: null } : end);
   }

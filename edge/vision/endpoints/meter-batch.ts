@@ -4,6 +4,7 @@
 
 import { MINUTE } from "../../../shared/time.ts";
 import type { Parts } from "../base/parts.ts";
+import { type FaultFigures, noteFaults } from "./faults.ts";
 import {
   type KeyGate,
   type MeterParts,
@@ -33,7 +34,9 @@ const ROUNDS_MAX = 20;
 const HELD_MAX = 1_000;
 const UNUSED_MS = 60_000;
 
-type BatchParts = MeterParts & Pick<Parts, "clock">;
+type BatchParts = MeterParts & Pick<Parts, "clock" | "database">;
+/** Takes what a meter tells of faults. */
+type FaultNews = (parts: BatchParts, figures: FaultFigures) => Promise<void>;
 
 /** Requests of a key that were taken in advance. */
 interface Advance {
@@ -57,6 +60,7 @@ export interface Admission {
 /** An isolate's side of a meter. Its promises belong to the requests that called it. */
 export class MeterBatch {
   readonly #meter: (parts: MeterParts) => MeterRpc;
+  readonly #onFaults: FaultNews | null;
   readonly #isolate = crypto.randomUUID();
   readonly #advances = new Map<string, Advance>();
   /** Keys of which the meter is asked now. */
@@ -71,8 +75,9 @@ export class MeterBatch {
   #dueAt: number | null = null;
   #usedAt = 0;
 
-  constructor(meter: (parts: MeterParts) => MeterRpc) {
+  constructor(meter: (parts: MeterParts) => MeterRpc, onFaults: FaultNews | null) {
     this.#meter = meter;
+    this.#onFaults = onFaults;
   }
 
   /** Whether nobody needs it any more. */
@@ -190,7 +195,8 @@ export class MeterBatch {
     this.#untold = nothing();
     this.#reports += 1;
     const told = { isolate: this.#isolate, number: this.#reports, running: this.#running.size };
-    await tell(parts, () => this.#meter(parts).report({ ...told, ...untold }));
+    const faults = await tell(parts, () => this.#meter(parts).report({ ...told, ...untold }));
+    if (faults) await this.#onFaults?.(parts, faults);
   }
 
   /** Counts requests that were cut off with their context: they never told how they ended. */
@@ -228,7 +234,11 @@ const sameLimit = ({ limit: one }: KeyGate, { limit: other }: KeyGate) =>
 /** The batches of an isolate, by the namespace of their meters. */
 const batches = new WeakMap<object, Map<string, MeterBatch>>();
 
-function batchCalled({ meters, clock }: BatchParts, name: string): MeterBatch {
+function batchCalled(
+  { meters, clock }: BatchParts,
+  name: string,
+  onFaults: FaultNews | null = null,
+): MeterBatch {
   const held = batches.get(meters) ?? new Map<string, MeterBatch>();
   batches.set(meters, held);
   const found = held.get(name);
@@ -236,14 +246,16 @@ function batchCalled({ meters, clock }: BatchParts, name: string): MeterBatch {
   if (held.size >= HELD_MAX) {
     for (const [other, batch] of held) if (batch.isUnused(clock())) held.delete(other);
   }
-  const made = new MeterBatch((parts) => meterCalled(parts, name));
+  const made = new MeterBatch((parts) => meterCalled(parts, name), onFaults);
   held.set(name, made);
   return made;
 }
 
 /** This isolate's side of an endpoint's meter. */
 export const endpointBatch = (parts: BatchParts, endpointId: string): MeterBatch =>
-  batchCalled(parts, `endpoint:${endpointId}`);
+  batchCalled(parts, `endpoint:${endpointId}`, (own, faults) =>
+    noteFaults(own, endpointId, faults),
+  );
 
 /** This isolate's side of the meter of a workspace's default routes. */
 export const defaultBatch = (parts: BatchParts, workspaceId: string): MeterBatch =>

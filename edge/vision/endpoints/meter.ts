@@ -4,6 +4,7 @@
 
 import type { WindowName } from "../../../shared/endpoints.ts";
 import type { Parts } from "../base/parts.ts";
+import type { FaultFigures } from "./faults.ts";
 import type { RequestEnd, Rollup, ShadowCounts } from "./rollups.ts";
 import type { RateLimit } from "./token-bucket.ts";
 import type { Trial, TrialSample } from "./trials.ts";
@@ -78,7 +79,8 @@ export interface MeterRpc {
    * long until it has one again.
    */
   take(gate: KeyGate, wanted: number): Promise<{ count: number; waitMs: number }>;
-  report(report: MeterReport): Promise<void>;
+  /** Takes a report, and tells what is to be written down of the endpoint's faults, if anything. */
+  report(report: MeterReport): Promise<FaultFigures | null>;
   /** What was counted until an instant. */
   read(now: number): Promise<MeterReading>;
   /** When a model last answered, epoch milliseconds; null where it never did. */
@@ -102,9 +104,18 @@ export const endpointMeter = (parts: MeterParts, endpointId: string): MeterRpc =
 export const defaultMeter = (parts: MeterParts, workspaceId: string): MeterRpc =>
   meterCalled(parts, `workspace:${workspaceId}`);
 
-/** Reports to a meter; tries a second time, for an object that was just moved, and never fails. */
-export async function tell({ log }: MeterParts, report: () => Promise<unknown>): Promise<void> {
-  await report()
+/**
+ * Reports to a meter; tries a second time, for an object that was just moved, and never fails.
+ * Answers what the meter tells, null where it could not be reached.
+ */
+export async function tell<Told>(
+  { log }: MeterParts,
+  report: () => Promise<Told>,
+): Promise<Told | null> {
+  return report()
     .catch(report)
-    .catch((error: unknown) => log.warning("meter", { error }));
+    .catch((error: unknown) => {
+      log.warning("meter", { error });
+      return null;
+    });
 }

@@ -30,6 +30,14 @@ const NOTED_SECONDS = 2;
 const LIVE = sql`node.revoked_at IS NULL
   AND node.last_heartbeat_at > now() - ${sql.raw(String(LIVE_SECONDS))} * interval '1 second'`;
 
+/** Whether a row of `node` was not heard of for a minute, and should have been. */
+export const IS_LOST = sql`(node.revoked_at IS NULL AND NOT (${LIVE}))`;
+
+/** Whether a row of `node` claims tasks of a kind and of a workspace now. */
+export const claims = (kind: SQL, workspaceId: SQL): SQL =>
+  sql`(${LIVE} AND NOT node.draining AND node.capabilities->'kinds' ? ${kind}
+    AND ${serves(workspaceId)})`;
+
 /** A new secret of so many random bytes. */
 const secretText = (prefix: string, bytes: number): string => prefix + randomText(bytes);
 

@@ -49,6 +49,18 @@ export interface StuckTask extends Record<string, unknown> {
 
 const seconds = (count: number) => sql.raw(`${count} * interval '1 second'`);
 
+/** What of its history tells of a row of `task`, and why it is stuck as `reason`, if it is. */
+export const JUDGED = sql`LATERAL (SELECT coalesce(claimed_at, started_at) AS began,
+    (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY step) FROM unnest(step_seconds) AS step)
+      AS step) own,
+  LATERAL (SELECT CASE
+    WHEN lease_until < now() - ${seconds(RESCUE_LATE_SECONDS)} THEN 'lease_expired'
+    WHEN began < now() - coalesce((${jsonb(ATTEMPT_SECONDS_MAX)}->>kind)::int,
+      ${OTHER_SECONDS_MAX}::int) * interval '1 second' THEN 'too_long'
+    WHEN coalesce(progress_at, began) < now() - greatest(${SILENCE_SECONDS}::float8,
+      ${SILENCE_STEPS}::float8 * step) * interval '1 second' THEN 'no_progress'
+    END AS reason) judged`;
+
 /**
  * A realm's running tasks that do not behave as their own history lets expect: the lease expired
  * and nobody freed it, no step for five times the median one (and five minutes), or an attempt of
@@ -59,17 +71,7 @@ export async function stuckTasks(database: Database, realm: Realm): Promise<Stuc
     SELECT id::text AS "taskId", kind, subject, workspace_id::text AS "workspaceId",
       node_id::text AS "nodeId", ${wireTime(sql`started_at`)} AS "startedAt",
       ${wireTime(sql`progress_at`)} AS "progressAt", reason
-      FROM task,
-      LATERAL (SELECT coalesce(claimed_at, started_at) AS began,
-        (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY step) FROM unnest(step_seconds) AS step)
-          AS step) own,
-      LATERAL (SELECT CASE
-        WHEN lease_until < now() - ${seconds(RESCUE_LATE_SECONDS)} THEN 'lease_expired'
-        WHEN began < now() - coalesce((${jsonb(ATTEMPT_SECONDS_MAX)}->>kind)::int,
-          ${OTHER_SECONDS_MAX}::int) * interval '1 second' THEN 'too_long'
-        WHEN coalesce(progress_at, began) < now() - greatest(${SILENCE_SECONDS}::float8,
-          ${SILENCE_STEPS}::float8 * step) * interval '1 second' THEN 'no_progress'
-        END AS reason) judged
+      FROM task, ${JUDGED}
      WHERE state = 'running' AND reason IS NOT NULL AND ${within(realm, sql`workspace_id`)}
      ORDER BY started_at LIMIT ${STUCK_MAX}::int`);
   return rows;

@@ -11,9 +11,12 @@ import { type AuditPage, rootOf } from "../../support/audit.ts";
 import { describeApi } from "../../support/common-routes.ts";
 import { type Change, fleetChanges } from "../../support/fleet-changes.ts";
 import { CAPABILITIES } from "../../support/nodes.ts";
+import { alertsTo, startReceiver } from "../../support/receiver.ts";
 import { registerModel } from "../../support/registered-model.ts";
 import { createTrainingWorld, type TrainingWorld } from "../../support/training-world.ts";
 import { register } from "../../support/vision.ts";
+
+const WEBHOOK_SECRET = "a webhook's secret of 30 signs";
 
 let w: TrainingWorld;
 /** The first of all: an operator, with the token that the training world's admin has. */
@@ -25,7 +28,8 @@ let root: pg.Client;
 const database = () => w.world.visionDatabase;
 
 beforeAll(async () => {
-  w = await createTrainingWorld();
+  const { url } = await startReceiver(WEBHOOK_SECRET);
+  w = await createTrainingWorld(alertsTo(url, WEBHOOK_SECRET));
   const me = await w.admin.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");
   workspaceId = me.workspaces[0]?.workspace_id ?? "";
   videoId = await w.video("crossing.mp4");
@@ -98,6 +102,13 @@ const CHANGES: Record<string, () => Promise<Change>> = {
     workspaceId: expect.any(String),
     before: null,
     after: { name: "Fresh" },
+  }),
+  sendTestIncident: async () => ({
+    path: "/admin/incidents/test",
+    subject: "incidents",
+    workspaceId: null,
+    before: null,
+    after: { delivered: true },
   }),
   makeInvitation: async () => ({
     path: "/admin/invitations",

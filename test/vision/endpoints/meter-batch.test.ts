@@ -27,6 +27,7 @@ function scriptedMeter(overrides: Partial<Pick<MeterRpc, "take" | "report">> = {
     report: async (report) => {
       reports.push(structuredClone(report));
       for (const { gate, count } of report.givenBack) buckets.giveBack(gate, count);
+      return null;
     },
     ...overrides,
   };
