@@ -18,7 +18,7 @@ import { type Place, placeAt } from "./backup/places.ts";
 import { deployedSources, fillLocal, type Source, withLocal } from "./backup/sources.ts";
 import { restoreDatabase } from "./backup/tables.ts";
 import { EXIT, meant, readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
-import type { DatabaseName } from "./databases.ts";
+import type { DatabaseName } from "./migrations.ts";
 import { stateAt } from "./state.ts";
 
 const VERBS = ["restore", "list", "verify", "adopt"];

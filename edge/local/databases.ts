@@ -1,14 +1,11 @@
 // What the embedded Postgres holds: three databases, a role per service with no more rights than it
 // needs, and the migrations. Everything here may run again at every start.
 
-import { join } from "node:path";
-import { drizzle } from "drizzle-orm/node-postgres";
-import { migrate } from "drizzle-orm/node-postgres/migrator";
 import pg from "pg";
-import { STATEMENT_MS_MAX } from "../http/database.ts";
+import { migrateDatabase } from "./migrations.ts";
 import { superuser } from "./postgres.ts";
 import { type DatabaseNames, grantRights } from "./rights.ts";
-import { type Credentials, ROOT } from "./state.ts";
+import type { Credentials } from "./state.ts";
 
 /** Database URLs of the services, pointing at a Neon-compatible endpoint. */
 export interface DatabaseUrls {
@@ -73,71 +70,6 @@ export async function prepareDatabases(
   await migrateDatabase("graph", connect(names.graph));
   const ofGraph = { reader: graphReader, writer: graphWriter };
   await grantRights(connect(names.graph), "graph", ofGraph);
-}
-
-/** Where the migrations of each database lie. */
-export const MIGRATIONS = {
-  markets: "db/markets/migrations",
-  graph: "db/markets/graph-migrations",
-  vision: "db/vision/migrations",
-};
-export type DatabaseName = keyof typeof MIGRATIONS;
-
-/**
- * Longest wait of a migration for a table's lock: statements that ask for the table meanwhile queue
- * behind it. After that the migration is rolled back, and tried again later.
- */
-const LOCK_MS_MAX = 2_000;
-const LOCK_PAUSE_MS = 1_000;
-/** Each try waits twice as long for the next: two minutes in all. */
-const LOCK_TRIES_MAX = 7;
-const LOCK_TIMED_OUT = "55P03";
-
-/**
- * Applies a database's migrations with the given connection, that of its owner; what is applied
- * already is left alone. By default all of them, or those of a folder. From then on the database
- * ends statements that take too long, but for those of sessions that ask for more time, as
- * migrations do. Fails where others hold a table's lock for minutes, and nothing is applied.
- */
-export async function migrateDatabase(
-  database: DatabaseName,
-  connection: pg.PoolConfig,
-  folder = join(ROOT, MIGRATIONS[database]),
-) {
-  const pool = new pg.Pool({ ...connection, max: 1 });
-  try {
-    await pool.query(`SET statement_timeout = 0; SET lock_timeout = ${LOCK_MS_MAX}`);
-    await asLocksAllow(() => migrate(drizzle(pool), { migrationsFolder: folder }));
-    const { rows } = await pool.query<{ name: string }>("SELECT current_database() AS name");
-    await limitStatements(pool, rows[0]?.name ?? "");
-  } finally {
-    await pool.end();
-  }
-}
-
-/** Tries again while somebody else holds a lock; all that a try did is undone before the next. */
-async function asLocksAllow(work: () => Promise<void>): Promise<void> {
-  for (let tries = 1; ; tries++) {
-    try {
-      return await work();
-    } catch (thrown) {
-      const { code, cause } = thrown as { code?: string; cause?: { code?: string } };
-      if ((cause?.code ?? code) !== LOCK_TIMED_OUT) throw thrown;
-      if (tries === LOCK_TRIES_MAX) {
-        const advice = "end that transaction (SELECT * FROM pg_stat_activity), then try again";
-        throw new Error(`a long transaction holds a table that is to be changed: ${advice}`, {
-          cause: thrown,
-        });
-      }
-      await new Promise((done) => setTimeout(done, LOCK_PAUSE_MS * 2 ** (tries - 1)));
-    }
-  }
-}
-
-/** Sets how long statements of later sessions in a database may take. */
-export async function limitStatements(connection: Pick<pg.Client, "query">, database: string) {
-  const name = pg.escapeIdentifier(database);
-  await connection.query(`ALTER DATABASE ${name} SET statement_timeout = ${STATEMENT_MS_MAX}`);
 }
 
 /** Takes away the role by which vision connected in earlier releases, with all its rights. */

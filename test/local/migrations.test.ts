@@ -1,14 +1,27 @@
 // Migrations beside a service that works. Goal: whoever uses a table meanwhile is not held up, and
 // a migration whose table is in use is applied once it is free.
 
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { sql } from "drizzle-orm";
 import pg from "pg";
 import { afterEach, expect, inject, it } from "vitest";
-import { MIGRATIONS, migrateDatabase } from "../../edge/local/databases.ts";
+import { migrateDatabase } from "../../edge/local/migrations.ts";
 import { superuser } from "../../edge/local/postgres.ts";
+import { frameId } from "../../shared/vision.ts";
+import { laterRelease, migrateBeside } from "../support/migrated-beside.ts";
 import { copyDatabases } from "../support/postgres.ts";
+import {
+  labelAs,
+  newProject,
+  probeAs,
+  register,
+  scriptedNode,
+  uploadVideo,
+} from "../support/scripted-node.ts";
+import { createWorld } from "../support/world.ts";
+
+const ADDED = 'ALTER TABLE "series" ADD COLUMN "later" int;';
+const INDEXED = `
+  CREATE INDEX CONCURRENTLY IF NOT EXISTS "series_later" ON "series" ("later");`;
 
 const open: (() => unknown)[] = [];
 afterEach(async () => {
@@ -22,29 +35,26 @@ async function connect(connection: pg.ClientConfig): Promise<pg.Client> {
   return client;
 }
 
-/** The markets migrations, and one more that changes a table. */
-function laterRelease(): string {
-  const folder = mkdtempSync(join(tmpdir(), "vantage-migrations-"));
-  open.push(() => rmSync(folder, { recursive: true }));
-  cpSync(MIGRATIONS.markets, folder, { recursive: true });
-  const journal = join(folder, "meta/_journal.json");
-  const { entries, ...rest } = JSON.parse(readFileSync(journal, "utf8"));
-  const last = entries.at(-1);
-  entries.push({ ...last, idx: last.idx + 1, when: last.when + 1, tag: "9999_later" });
-  writeFileSync(journal, JSON.stringify({ ...rest, entries }));
-  writeFileSync(join(folder, "9999_later.sql"), 'ALTER TABLE "series" ADD COLUMN "later" int;');
+/** The markets migrations, and further ones by their names. */
+function later(migrations: Readonly<Record<string, string>>): string {
+  const { folder, remove } = laterRelease("markets", migrations);
+  open.push(remove);
   return folder;
 }
 
-it("waits for a table that is in use without holding up those who ask for it after", async () => {
+/** A migrated database of its own; how its owner connects. */
+async function ownDatabase(): Promise<pg.ClientConfig> {
   const postgres = inject("postgres");
   const name = `markets_${crypto.randomUUID().slice(0, 8)}`;
-  const names = { markets: name, vision: `${name}_v`, graph: `${name}_g` };
-  await copyDatabases(postgres, names);
-  const connection = superuser(postgres.port, postgres.credentials.superuser, name);
+  await copyDatabases(postgres, { markets: name, vision: `${name}_v`, graph: `${name}_g` });
+  return superuser(postgres.port, postgres.credentials.superuser, name);
+}
+
+it("waits for a table that is in use without holding up those who ask for it after", async () => {
+  const connection = await ownDatabase();
   const holder = await connect(connection);
   await holder.query("BEGIN; LOCK TABLE series IN ACCESS SHARE MODE");
-  const migrated = migrateDatabase("markets", connection, laterRelease());
+  const migrated = migrateDatabase("markets", connection, later({ "9999_later": ADDED }));
   const watcher = await connect(connection);
   const waiting = async () => {
     const { rows } = await watcher.query(`
@@ -60,4 +70,86 @@ it("waits for a table that is in use without holding up those who ask for it aft
   await migrated;
   const { rows } = await reader.query("SELECT later FROM series");
   expect(rows).toEqual([]);
+});
+
+it("keeps migrations before one that fails, and goes on with that one", async () => {
+  const connection = await ownDatabase();
+  const broken = later({ "9998_later": ADDED, "9999_broken": "ALTER TABLE nothing ADD x int;" });
+  await expect(migrateDatabase("markets", connection, broken)).rejects.toThrow("nothing");
+  const client = await connect(connection);
+  await client.query("SELECT later FROM series");
+  const mended = later({ "9998_later": ADDED, "9999_broken": INDEXED });
+  await migrateDatabase("markets", connection, mended);
+  const { rows } = await client.query("SELECT FROM pg_indexes WHERE indexname = 'series_later'");
+  expect(rows).toHaveLength(1);
+});
+
+it("makes an index anew that a process began and did not end", async () => {
+  const connection = await ownDatabase();
+  const client = await connect(connection);
+  await migrateDatabase("markets", connection, later({ "9998_later": ADDED }));
+  // Two rows of one value: a unique index of them is left behind, and is none.
+  await client.query("CREATE TABLE twice AS SELECT 1 AS later FROM generate_series(1, 2)");
+  const unique = "CREATE UNIQUE INDEX CONCURRENTLY series_later ON twice (later)";
+  await expect(client.query(unique)).rejects.toThrow("could not create");
+  await migrateDatabase(
+    "markets",
+    connection,
+    later({ "9998_later": ADDED, "9999_index": INDEXED }),
+  );
+  const { rows } = await client.query(`
+    SELECT indrelid::regclass::text AS of, indisvalid AS valid FROM pg_index
+     WHERE indexrelid = 'series_later'::regclass`);
+  expect(rows).toEqual([{ of: "series", valid: true }]);
+});
+
+it("lets one after another migrate, of which each finds what is applied", async () => {
+  const connection = await ownDatabase();
+  const folder = later({ "9998_later": ADDED, "9999_index": INDEXED });
+  const all = [1, 2, 3].map(() => migrateDatabase("markets", connection, folder));
+  await Promise.all(all);
+  const client = await connect(connection);
+  const { rows } = await client.query(`
+    SELECT created_at, count(*)::int AS times FROM drizzle.__drizzle_migrations
+     GROUP BY created_at HAVING count(*) > 1`);
+  expect(rows).toEqual([]);
+});
+
+it("fails no request of people who read and edit 20,000 annotations meanwhile", async () => {
+  const ANNOTATIONS = 20_000;
+  const world = await createWorld({ services: ["console", "vision"] });
+  const admin = await register(world);
+  const script = { probe: probeAs({ frames: 10 }), label: labelAs(() => []) };
+  const node = await scriptedNode(world, admin, script);
+  const projectId = (await newProject(admin)).project_id;
+  const { video_id: video } = await uploadVideo(admin, projectId);
+  await node.work();
+  const body = { project_id: projectId, video_ids: [video], prompts: ["car"] };
+  const { job_id: job } = await admin.ok<{ job_id: string }>("POST", "/label", body);
+  await node.work();
+  await world.visionDatabase.execute(sql`
+    INSERT INTO annotation (id, workspace_id, job_id, video_id, frame_index, class_number, x1, y1,
+      x2, y2, confidence, source)
+    SELECT gen_random_uuid(), workspace_id, id, ${video}::uuid, n % 10, 0, 0, 0, 10, 10, 0.9, 'model'
+      FROM job, generate_series(1, ${ANNOTATIONS}::int) n WHERE id = ${job}::uuid`);
+  const { rows } = await world.visionDatabase.execute<{ name: string }>(
+    sql`SELECT current_database() AS name`,
+  );
+  const { port, credentials } = inject("postgres");
+  const owner = superuser(port, credentials.superuser, rows[0]?.name ?? "");
+  const at = (turn: number) => ({ frame_id: frameId(video, turn % 10) });
+  const drawn = { job_id: job, class: "car", bbox: [1, 1, 20, 20] };
+  const outcome = await migrateBeside(owner, [
+    () => admin.send("GET", `/jobs/${job}/annotations?limit=20&sort=confidence`),
+    () => admin.send("GET", `/jobs/${job}/stats`),
+    (turn) => admin.send("POST", "/annotations", { ...drawn, ...at(turn) }),
+    (turn) =>
+      admin.send("POST", `/jobs/${job}/annotations/review`, {
+        accepted: turn % 2 === 0,
+        include_reviewed: true,
+        filter: at(turn),
+      }),
+  ]);
+  expect(outcome.failed).toEqual([]);
+  expect(outcome.requests).toBeGreaterThan(10);
 });

@@ -82,7 +82,11 @@ BEGIN
       WHEN 'INSERT' THEN 'SELECT 1 AS n, * FROM fresh'
       WHEN 'DELETE' THEN 'SELECT -1 AS n, * FROM gone'
       ELSE 'SELECT 1 AS n, * FROM fresh UNION ALL SELECT -1, * FROM gone' END;
-    EXECUTE format('SELECT NOT EXISTS (%s)', source) INTO is_empty;
+    -- A statement that changes nothing that is counted locks nothing either.
+    EXECUTE format('SELECT NOT EXISTS (%s)', CASE TG_OP
+      WHEN 'UPDATE' THEN format('SELECT %1$s FROM fresh EXCEPT SELECT %1$s FROM gone',
+        'id, class_number, review, source, confidence, duplicate_of, repeats_to, x1, y1, x2, y2')
+      ELSE source END) INTO is_empty;
     IF is_empty THEN RETURN NULL; END IF;
     -- One after another counts in a job, as edits of it do: what others stored is seen then, and no
     -- threshold changes under it.

@@ -14,7 +14,7 @@ import { z } from "zod";
 import { iso, systemClock } from "../../../shared/time.ts";
 import { IDENTITY_KEY, keepIdentity, requireOwnBucket } from "../../http/bucket-identity.ts";
 import type { Database } from "../../http/database.ts";
-import type { DatabaseName } from "../databases.ts";
+import type { DatabaseName } from "../migrations.ts";
 import type { Place } from "./places.ts";
 import type { ListedObject } from "./s3-bucket.ts";
 import type { Source } from "./sources.ts";

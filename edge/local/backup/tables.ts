@@ -11,7 +11,7 @@ import { createGunzip, createGzip } from "node:zlib";
 import pg from "pg";
 import { from as copyFrom, to as copyTo } from "pg-copy-streams";
 import { z } from "zod";
-import { type DatabaseName, MIGRATIONS, migrateDatabase } from "../databases.ts";
+import { type DatabaseName, MIGRATIONS, migrateDatabase } from "../migrations.ts";
 import { ROOT } from "../state.ts";
 import type { Place } from "./places.ts";
 

@@ -118,14 +118,9 @@ export async function listAnnotations(
       ),
       sql` UNION ALL `,
     );
-  const few = isLookedUp(filter);
-  const size = sql`
-    WITH size AS MATERIALIZED (
-      SELECT coalesce(sum(annotations), 0) > ${LOOKED_UP_MAX}::int AS is_large
-        FROM annotation_count n WHERE ${groupsOf(filter)})`;
+  const few = lookedUp(filter, where, stretches);
   const found = few
-    ? sql`${inOrder(sql`${where} AND (SELECT is_large FROM size)`)}
-      UNION ALL ${lookedUp(filter, where, stretches)}`
+    ? sql`${inOrder(sql`${where} AND (SELECT is_large FROM size)`)} UNION ALL ${few.rows}`
     : inOrder(where);
   const [, [counted], rows] = await batch<[unknown, { total: number }, Record<string, unknown>]>(
     database,
@@ -133,7 +128,7 @@ export async function listAnnotations(
       BY_INDEX,
       sql`SELECT (${totalOf(filter) ?? sql`SELECT count(*) FROM annotation a WHERE ${where}`})::int
       AS total`,
-      sql`${few ? size : sql``}
+      sql`${few ? sql`WITH size AS MATERIALIZED (SELECT ${few.isLarge} AS is_large)` : sql``}
       SELECT ${columns} FROM (
         SELECT * FROM (${found}) a ORDER BY ${ORDERS[sort]}
          LIMIT ${limit}::int OFFSET ${offset}::int) a
@@ -151,11 +146,6 @@ export async function listAnnotations(
 const isOfFrames = ({ frame, videoId, fromIndex, toIndex }: AnnotationFilter) =>
   Boolean(frame || videoId) || fromIndex !== undefined || toIndex !== undefined;
 
-/** Whether what a filter names may be few of many, which stand together in the classes' index. */
-const isLookedUp = (filter: AnnotationFilter): boolean =>
-  !isOfFrames(filter) &&
-  (filter.className !== undefined || filter.accepted !== undefined || Boolean(filter.source));
-
 /** What a filter says of class, review and source, as a condition on counts `n`. */
 function groupsOf({ jobId, className, accepted, source }: AnnotationFilter): SQL {
   const conditions = [
@@ -172,16 +162,43 @@ function groupsOf({ jobId, className, accepted, source }: AnnotationFilter): SQL
   );
 }
 
-/** The annotations that a filter names, class by class, review by review, source by source. */
-const lookedUp = (filter: AnnotationFilter, where: SQL, stretches: readonly SQL[]): SQL => sql`
-  SELECT a.* FROM (
-      SELECT DISTINCT class_number, review, source FROM annotation_count n
-       WHERE ${groupsOf(filter)} AND annotations > 0 AND NOT (SELECT is_large FROM size)) n
-    CROSS JOIN LATERAL (
-      -- By its index, whatever statistics say: the table may have been filled just now.
-      SELECT * FROM annotation a WHERE ${where} AND a.class_number = n.class_number
-         AND a.review = n.review AND a.source = n.source
-         AND (${sql.join([...stretches], sql` OR `)}) OFFSET 0) a`;
+/**
+ * What a filter names where that may be few among many and stands together in an index: whether it
+ * is too much to be looked up, and else the annotations. Null for what an order finds soon enough.
+ */
+function lookedUp(
+  filter: AnnotationFilter,
+  where: SQL,
+  stretches: readonly SQL[],
+): { isLarge: SQL; rows: SQL } | null {
+  if (isOfFrames(filter)) return null;
+  const { className, accepted, source, confidenceMax } = filter;
+  const following = sql`(${sql.join([...stretches], sql` OR `)})`;
+  if (className !== undefined || accepted !== undefined || source) {
+    const groups = sql`annotation_count n WHERE ${groupsOf(filter)}`;
+    return {
+      isLarge: sql`(SELECT coalesce(sum(annotations), 0) FROM ${groups}) > ${LOOKED_UP_MAX}::int`,
+      rows: sql`
+        SELECT a.* FROM (
+            SELECT DISTINCT class_number, review, source FROM ${groups}
+               AND annotations > 0 AND NOT (SELECT is_large FROM size)) n
+          CROSS JOIN LATERAL (
+            -- By its index, whatever statistics say: the table may have been filled just now.
+            SELECT * FROM annotation a WHERE ${where} AND a.class_number = n.class_number
+               AND a.review = n.review AND a.source = n.source AND ${following} OFFSET 0) a`,
+    };
+  }
+  if (confidenceMax === undefined) return null;
+  return {
+    isLarge: sql`(SELECT count(*) FROM (
+      SELECT FROM annotation a WHERE ${where} LIMIT ${LOOKED_UP_MAX + 1}::int) f)
+      > ${LOOKED_UP_MAX}::int`,
+    rows: sql`
+      SELECT * FROM (
+        SELECT * FROM annotation a WHERE ${where} AND ${following}
+           AND NOT (SELECT is_large FROM size) OFFSET 0) a`,
+  };
+}
 
 /** How many annotations a filter names, for a SELECT; null where no counts tell it. */
 function totalOf(filter: AnnotationFilter): SQL | null {

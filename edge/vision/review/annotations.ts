@@ -69,7 +69,11 @@ export function matching(filter: AnnotationFilter): SQL {
   const { frame, className, accepted, source, confidenceMax, duplicates, annotations } = filter;
   const { videoId, trackId, fromIndex, toIndex, reviewed } = filter;
   const conditions = [
-    shown(filter.threshold),
+    // Beside an upper bound, nothing without a confidence is meant, and an index has both.
+    confidenceMax === undefined
+      ? shown(filter.threshold)
+      : sql`a.confidence BETWEEN ${Math.fround(filter.threshold)}::real
+          AND ${Math.fround(confidenceMax)}::real`,
     frame && sql`a.video_id = ${frame.videoId}::uuid AND a.frame_index = ${frame.index}::int`,
     videoId && sql`a.video_id = ${videoId}::uuid`,
     trackId !== undefined && sql`a.track_id = ${trackId}::int`,
@@ -81,7 +85,6 @@ export function matching(filter: AnnotationFilter): SQL {
     accepted !== undefined && sql`a.review = ${reviewOf(accepted)}`,
     reviewed !== undefined && sql`(a.review <> 'pending') = ${reviewed}::boolean`,
     source && sql`a.source = ${source}`,
-    confidenceMax !== undefined && sql`a.confidence <= ${Math.fround(confidenceMax)}::real`,
     duplicates === true && repeated(filter.shownFrom),
     duplicates === false && sql`NOT ${repeated(filter.shownFrom)}`,
     filter.unrepeated && sql`NOT ${repeated(filter.shownFrom, UNACCEPTED)}`,
