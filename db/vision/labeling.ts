@@ -121,10 +121,10 @@ export const annotation = pgTable(
     duplicateOf: uuid("duplicate_of"),
     /**
      * At thresholds up to this the annotation that it repeats is shown: that one's confidence,
-     * Infinity where it has none, -Infinity where it was rejected or is not there. Kept by the
-     * trigger `count_annotations`.
+     * Infinity where it has none. Null where it was rejected or is not there. Kept by the trigger
+     * `count_annotations`.
      */
-    repeatsTo: real("repeats_to").notNull().default(sql`'-Infinity'`),
+    repeatsTo: real("repeats_to"),
     /** Outer ring of the mask, `[x, y, …]` in pixels of the source frame. */
     polygon: jsonb("polygon"),
     /** Rises with each edit; a PATCH may name the one it saw. */
@@ -250,6 +250,8 @@ export const change = pgTable(
     kind: text("kind").notNull(),
     summary: jsonb("summary").notNull(),
     at: instant("at").notNull().defaultNow(),
+    /** Since when it is being undone: it takes no more annotations then. */
+    undoingAt: instant("undoing_at"),
     undoneAt: instant("undone_at"),
   },
   (table) => [index("change_job").on(table.jobId, table.at)],

@@ -1,5 +1,5 @@
 // Migrations, applied beside services that work: each is a transaction that gives way to whoever uses
-// a table, or, where it names CONCURRENTLY, statements that lock nobody out and can be run again.
+// a table, or, where it makes an index CONCURRENTLY, statements that lock nobody out and can be run again.
 
 import { join } from "node:path";
 import { readMigrationFiles } from "drizzle-orm/migrator";
@@ -27,6 +27,8 @@ const LOCK_TIMED_OUT = "55P03";
 /** Whoever migrates a database holds it; any number that nothing else of ours takes. */
 const ADVISORY_LOCK = 7_205_759;
 const POLL_MS = 200;
+/** An index of a large table takes its time. */
+const OTHERS_MS_MAX = 30 * 60_000;
 
 type Migration = ReturnType<typeof readMigrationFiles>[number];
 
@@ -35,8 +37,8 @@ type Migration = ReturnType<typeof readMigrationFiles>[number];
  * already is left alone. By default all of them, or those of a folder. One after another migrates a
  * database. From then on the database ends statements that take too long, but for those of sessions
  * that ask for more time, as migrations do. Fails where others hold a table's lock for minutes; the
- * migrations before that one stand, and none is half applied but one that names CONCURRENTLY, which
- * is gone on with.
+ * migrations before that one stand, and none is half applied but one with an index CONCURRENTLY,
+ * whose statements are run again.
  */
 export async function migrateDatabase(
   database: DatabaseName,
@@ -67,11 +69,15 @@ export async function limitStatements(connection: Pick<pg.Client, "query">, data
 
 /** Asks again and again: a statement that waits would be waited for by indexes that are built. */
 async function waitForOthers(client: pg.Client): Promise<void> {
-  for (;;) {
+  for (const until = Date.now() + OTHERS_MS_MAX; ; ) {
     const { rows } = await client.query<{ held: boolean }>(
       `SELECT pg_try_advisory_lock(${ADVISORY_LOCK}) AS held`,
     );
     if (rows[0]?.held) return;
+    if (Date.now() > until) {
+      const holder = "SELECT pid FROM pg_locks WHERE locktype = 'advisory'";
+      throw new Error(`somebody else has been migrating this database for too long: ${holder}`);
+    }
     await pause(POLL_MS);
   }
 }
@@ -91,7 +97,10 @@ async function dueMigrations(client: pg.Client, folder: string): Promise<Migrati
   );
 }
 
-const isConcurrent = ({ sql }: Migration) => sql.some((one) => /\bCONCURRENTLY\b/.test(one));
+/** A migration's statements, without comments. */
+const textOf = ({ sql }: Migration) => sql.join("").replaceAll(/--.*$/gm, "");
+
+const isConcurrent = (migration: Migration) => /\bINDEX\s+CONCURRENTLY\b/i.test(textOf(migration));
 
 const note = (client: pg.Client, { hash, folderMillis }: Migration) =>
   client.query("INSERT INTO drizzle.__drizzle_migrations (hash, created_at) VALUES ($1, $2)", [
@@ -120,7 +129,7 @@ async function applyOpenly(client: pg.Client, migration: Migration): Promise<voi
     SELECT relname AS name FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
      WHERE NOT indisvalid AND relnamespace = 'public'::regnamespace`);
   for (const { name } of rows) {
-    const isOwn = migration.sql.some((statement) => statement.includes(name));
+    const isOwn = textOf(migration).includes(pg.escapeIdentifier(name));
     if (isOwn) await client.query(`DROP INDEX CONCURRENTLY ${pg.escapeIdentifier(name)}`);
   }
   for (const statement of migration.sql) await client.query(statement);

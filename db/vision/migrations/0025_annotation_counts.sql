@@ -33,7 +33,8 @@ CREATE TABLE "frame_count" (
 );
 --> statement-breakpoint
 DROP INDEX "annotation_class";--> statement-breakpoint
-ALTER TABLE "annotation" ADD COLUMN "repeats_to" real DEFAULT '-Infinity' NOT NULL;--> statement-breakpoint
+ALTER TABLE "annotation" ADD COLUMN "repeats_to" real;--> statement-breakpoint
+ALTER TABLE "change" ADD COLUMN "undoing_at" timestamp (3) with time zone;--> statement-breakpoint
 ALTER TABLE "annotation_count" ADD CONSTRAINT "annotation_count_job_id_job_id_fk" FOREIGN KEY ("job_id") REFERENCES "public"."job"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "area_count" ADD CONSTRAINT "area_count_job_id_job_id_fk" FOREIGN KEY ("job_id") REFERENCES "public"."job"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "frame_count" ADD CONSTRAINT "frame_count_job_id_job_id_fk" FOREIGN KEY ("job_id") REFERENCES "public"."job"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
@@ -99,7 +100,7 @@ BEGIN
        s.confidence, s.repeats_to, s.x1, s.y1, s.x2, s.y2', source);
   END IF;
   judged := format(
-    'SELECT a.*, shown, shown AND a.review = ''pending'' AND a.repeats_to >= a.threshold AS repeated
+    'SELECT a.*, shown, shown AND a.review = ''pending'' AND coalesce(a.repeats_to >= a.threshold, false) AS repeated
        FROM (%s) a,
        LATERAL (SELECT a.confidence IS NULL OR a.confidence >= a.threshold AS shown) s', source);
 
@@ -125,7 +126,7 @@ BEGIN
         SELECT DISTINCT a.class_number FROM annotation a JOIN job j ON j.id = a.job_id
          WHERE a.job_id = f.job_id AND a.video_id = f.video_id AND a.frame_index = f.frame_index
            AND (a.confidence IS NULL OR a.confidence >= j.threshold) AND a.review <> 'rejected'
-           AND NOT (a.review = 'pending' AND a.repeats_to >= j.threshold) ORDER BY 1)
+           AND NOT (a.review = 'pending' AND coalesce(a.repeats_to >= j.threshold, false)) ORDER BY 1)
       FROM (
         SELECT job_id, video_id, frame_index, sum(n),
           coalesce(sum(n) FILTER (WHERE shown AND review = 'pending'), 0),
@@ -158,10 +159,10 @@ BEGIN
         SELECT a.id FROM annotation a WHERE a.duplicate_of = changed.id LIMIT 1000000) repeat) r
     $sql$, source) INTO repeats;
   IF repeats IS NULL THEN RETURN NULL; END IF;
-  UPDATE annotation a SET repeats_to = coalesce((
+  UPDATE annotation a SET repeats_to = (
       SELECT coalesce(better.confidence, 'Infinity') FROM annotation better
        WHERE better.id = a.duplicate_of AND better.job_id = a.job_id
-         AND better.review <> 'rejected'), '-Infinity')
+         AND better.review <> 'rejected')
    WHERE a.id = ANY (repeats);
   RETURN NULL;
 END $$;
@@ -172,14 +173,15 @@ UPDATE "annotation" a SET "repeats_to" = coalesce(better.confidence, 'Infinity')
 --> statement-breakpoint
 INSERT INTO "annotation_count"
 SELECT a.job_id, a.class_number, a.review, a.source, shown,
-    shown AND a.review = 'pending' AND a.repeats_to >= j.threshold, confidence_bin(a.confidence),
+    shown AND a.review = 'pending' AND coalesce(a.repeats_to >= j.threshold, false),
+    confidence_bin(a.confidence),
     count(*)
   FROM "annotation" a JOIN "job" j ON j.id = a.job_id,
   LATERAL (SELECT a.confidence IS NULL OR a.confidence >= j.threshold AS shown) s
  GROUP BY 1, 2, 3, 4, 5, 6, 7;
 --> statement-breakpoint
 INSERT INTO "area_count"
-SELECT a.job_id, a.review, a.review = 'pending' AND a.repeats_to >= j.threshold,
+SELECT a.job_id, a.review, a.review = 'pending' AND coalesce(a.repeats_to >= j.threshold, false),
     area_bin((a.x2 - a.x1)::float8 * (a.y2 - a.y1) / (v.width::float8 * v.height)), count(*)
   FROM "annotation" a JOIN "job" j ON j.id = a.job_id LEFT JOIN "video" v ON v.id = a.video_id
  WHERE a.confidence IS NULL OR a.confidence >= j.threshold GROUP BY 1, 2, 3, 4;
@@ -191,7 +193,7 @@ SELECT a.job_id, a.video_id, a.frame_index, count(*),
     count(*) FILTER (WHERE shown AND a.review = 'rejected'),
     count(*) FILTER (WHERE shown AND a.review = 'pending' AND a.repeats_to >= j.threshold),
     coalesce(array_agg(DISTINCT a.class_number) FILTER (WHERE shown AND a.review <> 'rejected'
-      AND NOT (a.review = 'pending' AND a.repeats_to >= j.threshold)), '{}')
+      AND NOT (a.review = 'pending' AND coalesce(a.repeats_to >= j.threshold, false))), '{}')
   FROM "annotation" a JOIN "job" j ON j.id = a.job_id,
   LATERAL (SELECT a.confidence IS NULL OR a.confidence >= j.threshold AS shown) s
  GROUP BY 1, 2, 3;

@@ -22,6 +22,8 @@ const FAILURES_MIN = 3;
 const UNHEARD_MS = HOUR;
 /** An endpoint without requests for so long has no errors either. */
 const NO_REQUESTS_MS = HOUR;
+/** A node that fell silent longer ago is no news. */
+const NODE_NEWS_MS = 24 * HOUR;
 /** After a time in which nobody watched, nodes have so long to be heard of. */
 const NODE_GRACE_MS = 3 * MINUTE;
 /** The watch is of the last minutes. */
@@ -76,7 +78,8 @@ export async function noticeLostNodes(parts: IncidentParts): Promise<void> {
     wrong: sql`
       SELECT id::text AS subject, 'the node ' || name || ' was last heard of at '
           || ${wireTime(sql`last_heartbeat_at`)} AS detail
-        FROM node WHERE ${IS_LOST} AND NOT draining AND ${watchedFor(NODE_GRACE_MS, now)}`,
+        FROM node WHERE ${IS_LOST} AND NOT draining
+         AND last_heartbeat_at > ${instant(now - NODE_NEWS_MS)} AND ${watchedFor(NODE_GRACE_MS, now)}`,
     isOver: sql`NOT EXISTS (SELECT FROM node WHERE id::text = i.subject AND ${IS_LOST})`,
   });
 }

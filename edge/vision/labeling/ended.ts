@@ -17,7 +17,7 @@ import { framesProblem } from "../tasks/detections.ts";
 import type { Task } from "../tasks/queue.ts";
 import { insertAnnotations, type NewAnnotation } from "./annotation-rows.ts";
 import { sizeOf } from "./frame-references.ts";
-import { addWarnings, jobIdOf, jobOfTask } from "./jobs.ts";
+import { addWarnings, inJob, jobIdOf, jobOfTask } from "./jobs.ts";
 import { derivedId } from "./plan.ts";
 import { advanceJob, beginJob } from "./rounds.ts";
 
@@ -53,12 +53,13 @@ export async function labelPartDone(
   if (fresh.length === 0) return;
   const done = [...task.framesDone, ...fresh.map(({ frame_index }) => frame_index)];
   // Where another report, a later attempt or the task's end was quicker, that one stands.
-  await database.execute(sql`
+  const statement = sql`
     WITH t AS (
       UPDATE task SET frames_done = ${JSON.stringify(done)}::jsonb
        WHERE id = ${task.taskId}::uuid AND state = 'running' AND fence = ${task.fence}::bigint
          AND frames_done = ${JSON.stringify(task.framesDone)}::jsonb RETURNING id)
-    ${await insertDetections(task, fresh)}`);
+    ${await insertDetections(task, fresh)}`;
+  await inJob(database, jobIdOf(task), statement);
 }
 
 /** What a result says of frames that no attempt has stored yet. */
@@ -95,11 +96,12 @@ async function store(
   const fresh = result ? freshFrames(task, result) : [];
   const done = [...task.framesDone, ...fresh.map(({ frame_index }) => frame_index)];
   const rest = { done, segmenter: result?.segmenter ?? null, seconds: result?.seconds ?? null };
-  await database.execute(sql`
+  const statement = sql`
     WITH t AS (
       UPDATE task SET settled_at = now(), result = ${JSON.stringify(rest)}::jsonb
        WHERE id = ${task.taskId}::uuid AND settled_at IS NULL RETURNING id)
-    ${await insertDetections(task, fresh)}`);
+    ${await insertDetections(task, fresh)}`;
+  await inJob(database, jobIdOf(task), statement);
 }
 
 /**

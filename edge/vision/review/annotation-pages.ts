@@ -35,8 +35,13 @@ const LOOKED_UP_MAX = 5_000;
 
 /** Where a page ended: the order with what it sorts the last annotation by. */
 const Cursor = z.union([
-  z.tuple([z.literal("frame"), z.guid(), z.int(), z.guid()]),
-  z.tuple([z.enum(["confidence", "-confidence"]), z.number().nullable(), z.guid()]),
+  z.tuple([z.literal("frame"), z.guid(), z.int().min(0).max(2_147_483_647), z.guid()]),
+  z.tuple([
+    z.enum(["confidence", "-confidence"]),
+    // As precise as it is stored: Postgres refuses what is too small for that.
+    z.number().min(0).max(1).transform(Math.fround).nullable(),
+    z.guid(),
+  ]),
 ]);
 
 type CursorValue = z.output<typeof Cursor>;
@@ -205,7 +210,8 @@ function totalOf(filter: AnnotationFilter): SQL | null {
   const { threshold, shownFrom, duplicates, confidenceMax } = filter;
   const isOwn = threshold === shownFrom;
   const bin = Math.round(threshold * CONFIDENCE_STEPS);
-  const isBetweenBins = !isOwn && bin / CONFIDENCE_STEPS !== threshold;
+  const isBetweenBins =
+    !isOwn && (bin / CONFIDENCE_STEPS !== threshold || bin === CONFIDENCE_STEPS);
   // Counted as repeated are those alone that the job's threshold shows.
   const isBelow = duplicates !== undefined && threshold < shownFrom;
   if (isOfFrames(filter) || confidenceMax !== undefined || isBetweenBins || isBelow) return null;

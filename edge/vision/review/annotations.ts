@@ -20,7 +20,7 @@ const UNACCEPTED = sql`a.review <> 'accepted'`;
  * better one was rejected, deleted or hidden, the other stands for the object.
  */
 export const repeated = (threshold: number, judged: SQL = PENDING): SQL =>
-  sql`(${judged} AND a.repeats_to >= ${Math.fround(threshold)}::real)`;
+  sql`(${judged} AND coalesce(a.repeats_to >= ${Math.fround(threshold)}::real, false))`;
 
 /** Which of a job's annotations are meant. */
 export interface AnnotationFilter {

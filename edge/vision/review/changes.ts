@@ -80,18 +80,20 @@ export const MORE = sql`(SELECT count(*) FROM target) = ${STEP_MAX}::int`;
 
 /**
  * Runs an edit of a job step by step, as one change: each annotation that a step changed must be
- * none that the next one names. Of a hundred thousand annotations and more the steps before one
- * that fails stand, and can be undone; an edit that is undone meanwhile ends. Fails with
+ * none that the next one names. Of many annotations the steps before one that fails stand, and can
+ * be undone; an edit that somebody begins to undo ends there. Fails with
  * `class_exists` where the first step says so.
  */
 export async function inSteps(
   database: Database,
   edit: Edit,
   statement: (step: Step) => SQL,
+  { isLarge = false } = {},
 ): Promise<EditCount> {
   const count: EditCount = { changeId: null, changed: 0 };
   for (let more = true; more; ) {
-    const [row] = await inJob<StepRow>(database, edit.jobId, statement(stepOf(edit, count)));
+    const own = statement(stepOf(edit, count));
+    const [row] = await inJob<StepRow>(database, edit.jobId, own, { isLarge });
     if (row?.taken) throw classExists(row.taken);
     count.changeId ??= row?.change_id ?? null;
     count.changed += row?.changed ?? 0;
@@ -100,8 +102,20 @@ export async function inSteps(
   return count;
 }
 
+/** From so many annotations on an edit is a large one. */
+const LARGE_MIN = 1_000;
+
+/** Whether an edit of what `where` names is large. */
+async function sizeOf(database: Database, { jobId }: Edit, where: SQL) {
+  const { rows } = await database.execute<{ isLarge: boolean }>(sql`
+    SELECT count(*) = ${LARGE_MIN}::int AS "isLarge" FROM (SELECT FROM annotation a
+      WHERE a.job_id = ${jobId}::uuid AND ${where} LIMIT ${LARGE_MIN}::int) f`);
+  return { isLarge: rows[0]?.isLarge ?? false };
+}
+
 function stepOf(edit: Edit, { changeId }: EditCount): Step {
-  const begun = sql`SELECT id FROM change WHERE id = ${changeId}::uuid AND undone_at IS NULL`;
+  const begun = sql`SELECT id FROM change
+     WHERE id = ${changeId}::uuid AND undoing_at IS NULL AND undone_at IS NULL`;
   const goesOn = changeId === null ? sql`true` : sql`EXISTS (${begun})`;
   return {
     targets: (where) => sql`
@@ -127,7 +141,7 @@ export interface Update {
  * Sets fields of annotations of a job, none of which `where` names any more then. Fails with
  * `class_exists` where their new class would be mistaken for another.
  */
-export function updateAnnotations(
+export async function updateAnnotations(
   database: Database,
   edit: Edit,
   { where, set, className }: Update,
@@ -144,7 +158,7 @@ export function updateAnnotations(
     WITH ${targets(where)} ${also}, done AS (
       UPDATE annotation a SET ${sql.join([...sets], sql`, `)}, revision = a.revision + 1,
         updated_at = clock_timestamp(), updated_by = ${edit.actorId}::uuid
-        FROM target t WHERE a.id = t.id ${named ? sql`AND EXISTS (SELECT FROM named)` : sql``}
+        FROM target t WHERE a.id = t.id AND a.job_id = t.job_id ${named ? sql`AND EXISTS (SELECT FROM named)` : sql``}
       -- A join of the rows before with those after is quadratic where few of them are expected.
       RETURNING a.id, ${fieldsOf(sql`t`)} AS before, ${fieldsOf(sql`a`)} AS after
     ), c AS (${change(sql`EXISTS (SELECT FROM done)`, { addsClass: named })}),
@@ -153,20 +167,27 @@ export function updateAnnotations(
       SELECT c.id, d.id, d.before, d.after FROM c, done d RETURNING annotation_id)
     SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed,
       ${MORE} AS more ${named ? sql`, (SELECT name FROM taken) AS taken` : sql``}`,
+    await sizeOf(database, edit, where),
   );
 }
 
 /** Deletes the annotations `a` of a job that `where` names. */
-export const deleteAnnotations = (database: Database, edit: Edit, where: SQL): Promise<EditCount> =>
+export const deleteAnnotations = async (
+  database: Database,
+  edit: Edit,
+  where: SQL,
+): Promise<EditCount> =>
   inSteps(
     database,
     edit,
     ({ targets, change }) => sql`
     WITH ${targets(where)}, gone AS (
-      DELETE FROM annotation a USING target t WHERE a.id = t.id RETURNING a.*
+      DELETE FROM annotation a USING target t WHERE a.id = t.id AND a.job_id = t.job_id
+      RETURNING a.*
     ), c AS (${change(sql`EXISTS (SELECT FROM gone)`)}), ${LOGGED_DELETION}
     SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed,
       ${MORE} AS more`,
+    await sizeOf(database, edit, where),
   );
 
 /** `items`, for a WITH: the log, in the change `c`, of the deletion of what is `gone`. */
@@ -226,10 +247,14 @@ export async function undoChange(
   actorId: string,
 ): Promise<{ restored: number; kept: number }> {
   const count = { restored: 0, kept: 0 };
+  const { rows: sizes } = await database.execute<{ isLarge: boolean }>(sql`
+    SELECT count(*) = ${LARGE_MIN}::int AS "isLarge" FROM (SELECT FROM change_item
+      WHERE change_id = ${changeId}::uuid LIMIT ${LARGE_MIN}::int) f`);
+  const options = { after: dropAdded(changeId), isLarge: sizes[0]?.isLarge ?? false };
   let last: string | null = null;
   for (let ended = false; !ended; ) {
     const step = undoStep(changeId, last, actorId);
-    const [row]: UndoRow[] = await inJob<UndoRow>(database, jobId, step, dropAdded(changeId));
+    const [row]: UndoRow[] = await inJob<UndoRow>(database, jobId, step, options);
     if (!row?.stands) throw new Failure("state_conflict", "this edit was undone already");
     count.restored += row.restored;
     count.kept += row.items - row.restored;
@@ -261,9 +286,9 @@ function undoStep(changeId: string, last: string | null, actorId: string): SQL {
       SELECT * FROM change_item WHERE change_id = (SELECT id FROM c) AND ${following}
        ORDER BY annotation_id LIMIT ${STEP_MAX}::int
     ), undone AS (
-      UPDATE change SET undone_at = now()
-       WHERE id = (SELECT id FROM c) AND (SELECT count(*) FROM own_items) < ${STEP_MAX}::int
-      RETURNING id
+      UPDATE change SET undoing_at = now(),
+        undone_at = CASE WHEN (SELECT count(*) FROM own_items) < ${STEP_MAX}::int THEN now() END
+       WHERE id = (SELECT id FROM c) RETURNING undone_at IS NOT NULL AS ended
     ), items AS (
       SELECT i.*, s.now AS class_now FROM own_items i
         LEFT JOIN stands s ON s.number = (i.before->>'class_number')::int
@@ -273,22 +298,23 @@ function undoStep(changeId: string, last: string | null, actorId: string): SQL {
           FROM jsonb_populate_record(a, i.before) r),
         class_number = i.class_now, revision = a.revision + 1, updated_at = clock_timestamp(),
         updated_by = ${actorId}::uuid
-        FROM items i WHERE a.id = i.annotation_id AND i.class_now IS NOT NULL
+        FROM items i WHERE a.job_id = (SELECT job_id FROM c) AND a.id = i.annotation_id
+         AND i.class_now IS NOT NULL
          AND i.before IS NOT NULL AND i.after IS NOT NULL AND ${AS_LEFT} RETURNING a.id
     ), removed AS (
-      DELETE FROM annotation a USING items i WHERE a.id = i.annotation_id AND i.before IS NULL
+      DELETE FROM annotation a USING items i
+       WHERE a.job_id = (SELECT job_id FROM c) AND a.id = i.annotation_id AND i.before IS NULL
          AND (a.revision = 1 OR i.after <> '{}' AND ${AS_LEFT}) RETURNING a.id
     ), returned AS (
       INSERT INTO annotation
       SELECT r.* FROM items i CROSS JOIN LATERAL jsonb_populate_record(NULL::annotation,
-          '{"keyframe": false, "repeats_to": "-Infinity"}' || i.before
-            || jsonb_build_object('class_number', i.class_now)) r
+          '{"keyframe": false}' || i.before || jsonb_build_object('class_number', i.class_now)) r
        WHERE i.after IS NULL AND i.class_now IS NOT NULL ON CONFLICT (id) DO NOTHING RETURNING id)
     SELECT EXISTS (SELECT FROM c) AS stands, (SELECT count(*) FROM items)::int AS items,
       ((SELECT count(*) FROM updated) + (SELECT count(*) FROM removed)
         + (SELECT count(*) FROM returned))::int AS restored,
       (SELECT annotation_id FROM own_items ORDER BY annotation_id DESC LIMIT 1)::text AS last,
-      EXISTS (SELECT FROM undone) AS ended`;
+      coalesce((SELECT ended FROM undone), false) AS ended`;
 }
 
 /**

@@ -47,9 +47,11 @@ export async function mergeClasses(
   if (!own) return null;
   const other = await classOf(database, jobId, into);
   const edit = { jobId, actorId, summary: { from, into } };
-  return other
-    ? moveClass(database, { ...edit, kind: "merge-classes" }, { own, other })
-    : renameClass(database, { ...edit, kind: "rename-class" }, { own, into });
+  const count = other
+    ? await moveClass(database, { ...edit, kind: "merge-classes" }, { own, other })
+    : await renameClass(database, { ...edit, kind: "rename-class" }, { own, into });
+  // Somebody was faster, and there is no such class any more.
+  return count.changeId === null ? null : count;
 }
 
 async function renameClass(
@@ -68,7 +70,8 @@ async function renameClass(
          AND ${folded(sql`name`)} = ${folded(sql`${into}::text`)} LIMIT 1
     ), renamed AS (
       UPDATE job_class SET name = ${into} WHERE job_id = ${jobId}::uuid
-         AND number = ${own.number}::int AND NOT EXISTS (SELECT FROM taken) RETURNING number
+         AND number = ${own.number}::int AND name = ${own.name}
+         AND NOT EXISTS (SELECT FROM taken) RETURNING number
     ), c AS (${insertChange(log, sql`EXISTS (SELECT FROM renamed)`)})
     SELECT (SELECT id FROM c) AS "changeId", (SELECT name FROM taken) AS taken,
       (SELECT coalesce(sum(annotations), 0) FROM annotation_count
@@ -93,16 +96,17 @@ function moveClass(
     WITH ${targets(sql`a.class_number = ${own.number}::int AND ${both}`)}, moved AS (
       UPDATE annotation a SET class_number = ${other.number}::int, revision = a.revision + 1,
         updated_at = clock_timestamp(), updated_by = ${edit.actorId}::uuid
-        FROM target t WHERE a.id = t.id
+        FROM target t WHERE a.id = t.id AND a.job_id = t.job_id
       RETURNING a.id, ${fieldsOf(sql`t`)} AS before, ${fieldsOf(sql`a`)} AS after
-    ), class AS (
+    ), c AS (${change(both)}), class AS (
       DELETE FROM job_class WHERE job_id = ${edit.jobId}::uuid AND number = ${own.number}::int
-         AND ${isThere(other)} AND NOT ${MORE}
-    ), c AS (${change(both)}), items AS (
+         AND EXISTS (SELECT FROM c) AND NOT ${MORE}
+    ), items AS (
       INSERT INTO change_item (change_id, annotation_id, before, after)
       SELECT c.id, m.id, m.before, m.after FROM c, moved m RETURNING annotation_id)
     SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed,
       ${MORE} AS more`,
+    { isLarge: true },
   );
 }
 
@@ -121,11 +125,13 @@ export async function deleteClass(
     edit,
     ({ targets, change }) => sql`
     WITH ${targets(sql`a.class_number = ${row.number}::int`)}, gone AS (
-      DELETE FROM annotation a USING target t WHERE a.id = t.id RETURNING a.*
-    ), class AS (
-      DELETE FROM job_class
-       WHERE job_id = ${jobId}::uuid AND number = ${row.number}::int AND NOT ${MORE}
-    ), c AS (${change(sql`true`)}), ${LOGGED_DELETION}
+      DELETE FROM annotation a USING target t WHERE a.id = t.id AND a.job_id = t.job_id
+      RETURNING a.*
+    ), c AS (${change(sql`true`)}), class AS (
+      DELETE FROM job_class WHERE job_id = ${jobId}::uuid AND number = ${row.number}::int
+         AND EXISTS (SELECT FROM c) AND NOT ${MORE}
+    ), ${LOGGED_DELETION}
     SELECT c.id AS change_id, (SELECT count(*) FROM items)::int AS changed, ${MORE} AS more FROM c`,
+    { isLarge: true },
   );
 }

@@ -62,12 +62,20 @@ export async function splitTrack(
 ): Promise<EditCount & { trackId: number }> {
   assertTracked(job);
   const { summary, ...rest } = editOf(job, "split-track", edit);
+  const part = sql`${ofTrack(job, edit)} AND frame_index >= ${index}::int`;
+  const { rows: sizes } = await database.execute<{ fits: boolean }>(sql`
+    SELECT count(*) <= ${STEP_MAX}::int AS fits FROM ${part}`);
+  // In more steps than one each would be a track of its own.
+  if (!sizes[0]?.fits) {
+    const detail = `index: over ${STEP_MAX} boxes from there on; split the track further on first`;
+    throw new Failure("invalid_request", detail);
+  }
   const count = await updateAnnotations(
     database,
     { ...rest, summary: { ...summary, index } },
     {
       where: sql`a.video_id = ${edit.videoId}::uuid AND a.track_id = ${edit.trackId}::int
-        AND a.frame_index >= ${index}::int
+        AND a.frame_index >= ${index}::int AND (SELECT count(*) FROM ${part}) <= ${STEP_MAX}::int
         AND EXISTS (SELECT FROM ${ofTrack(job, edit)} AND frame_index < ${index}::int)`,
       set: [
         sql`track_id = (SELECT 1 + max(track_id) FROM annotation

@@ -304,6 +304,7 @@ async function compareLists(id: string, shown: readonly KnownRow[]) {
       "min_confidence=0.29&class_name=car",
       rows.filter((row) => row.class === "car" && (row.confidence ?? 1) >= 0.29),
     ],
+    ["min_confidence=1", rows.filter((row) => (row.confidence ?? 1) >= 1)],
     ["min_confidence=0.333", rows.filter((row) => (row.confidence ?? 1) >= 0.333)],
     ["max_confidence=0.7", shown.filter((row) => row.confidence !== null && row.confidence <= 0.7)],
     [
@@ -386,7 +387,20 @@ describe("cursors", () => {
       admin.refused("GET", `/jobs/${id}/annotations?sort=${sort}&cursor=${cursor}`);
     const invalid = [422, "invalid_request"];
     expect(await of("what", "frame")).toEqual(invalid);
-    expect(await of(btoa(JSON.stringify(["frame", 1, 2])), "frame")).toEqual(invalid);
+    const [video = "", id1] = [videos[0], crypto.randomUUID()];
+    const wrong = [
+      ["frame", 1, 2],
+      ["frame", video, 10 ** 12, id1],
+      ["frame", video, -1, id1],
+      ["confidence", 1e300, id1],
+    ];
+    for (const one of wrong) {
+      const cursor = btoa(JSON.stringify(one));
+      expect([one, await of(cursor, `${one[0]}`)]).toEqual([one, invalid]);
+    }
+    // Smaller than what Postgres takes for a confidence.
+    const tiny = btoa(JSON.stringify(["confidence", 1e-300, id1]));
+    await admin.ok("GET", `/jobs/${id}/annotations?sort=confidence&cursor=${tiny}`);
     expect(await of(next ?? "", "confidence")).toEqual(invalid);
   });
 });

@@ -3,7 +3,9 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";
-import { inSteps, STEP_MAX } from "../../../edge/vision/review/changes.ts";
+import type { Database } from "../../../edge/http/database.ts";
+import { inSteps, STEP_MAX, undoChange } from "../../../edge/vision/review/changes.ts";
+import { deleteClass, mergeClasses } from "../../../edge/vision/review/classes.ts";
 import { Change, Stats } from "../../../shared/labeling.ts";
 import {
   labelAs,
@@ -93,15 +95,49 @@ it("goes on, or is undone, where a process ended between two steps", async () =>
   expect(await stats()).toEqual(before);
 });
 
-it("leaves nothing where somebody undoes it while it is under way", async () => {
+/** The vision database, where something happens after one of its batches. */
+function interrupted(after: number, act: () => Promise<unknown>): Database {
+  const { visionDatabase: database } = world;
+  let batches = 0;
+  const batch = async (statements: never) => {
+    const results = await database.batch(statements);
+    if (++batches === after) await act();
+    return results;
+  };
+  // It is its own database but for when a batch has ended.
+  return Object.assign(Object.create(database), { batch }) as Database;
+}
+
+const newest = async () => (await changes())[0]?.change_id ?? "";
+const who = () => ({ jobId: job, actorId: admin.id });
+const deleting = (database: Database) => deleteClass(database, who(), "car");
+const merging = (database: Database) =>
+  mergeClasses(database, who(), { from: "car", into: "person" });
+const undoing = async (database: Database) =>
+  undoChange(database, { jobId: job, changeId: await newest() }, admin.id);
+
+it.each([
+  ["deletion of a class", deleting],
+  ["merge of classes", merging],
+])("ends a %s where somebody undoes it between two steps", async (_, edit) => {
   const before = await stats();
-  const known = (await changes()).length;
-  const path = `/jobs/${job}/annotations/review`;
-  const edit = admin.ok("POST", path, { accepted: false, filter: {} });
-  let made = await changes();
-  while (made.length === known) made = await changes();
-  const { restored } = await undo(made[0]?.change_id);
-  await edit;
-  expect(restored).toBeGreaterThanOrEqual(STEP_MAX);
+  await edit(interrupted(1, () => undoing(world.visionDatabase)));
+  expect(await stats()).toEqual(before);
+});
+
+it.each([
+  ["deletion of a class", deleting],
+  ["merge of classes", merging],
+])("undoes all of a %s that goes on between two steps of the undoing", async (_, edit) => {
+  const before = await stats();
+  let ended: Promise<unknown> | undefined;
+  const halfway = interrupted(1, async () => {
+    // The edit's own next step comes while the undoing has one to go.
+    const undo = undoing(interrupted(1, () => new Promise((done) => setTimeout(done, 1_000))));
+    await new Promise((done) => setTimeout(done, 500));
+    ended = undo;
+  });
+  await edit(halfway);
+  await ended;
   expect(await stats()).toEqual(before);
 });
