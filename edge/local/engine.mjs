@@ -90,11 +90,12 @@ function compile({ root, torch, into, log, cuda }) {
 }
 
 /**
- * Leaves `native/build/vantage.node` as the sources say, or none. Several runs at once build once.
+ * Leaves `native/build/vantage.node` as the sources say, or none, as on other machines than x64. Several runs at once build once.
  * Tests bring a `torch` and a `build` of their own.
  */
 export async function ensureEngine(command, { root, torch, build = compile }) {
   if (!COMMANDS.includes(command)) return;
+  if (build === compile && process.arch !== "x64") return;
   if (build === compile && !["cmake", "make", "g++"].every(isThere)) {
     if (command === "engine") say("The engine is not built: that takes cmake, make and g++.");
     return;
