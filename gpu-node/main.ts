@@ -134,12 +134,12 @@ function versionOf(): string {
 }
 
 /** What was found out about the machine. */
-interface Found {
+interface Findings {
   tools: Tools | null;
   provider: Awaited<ReturnType<typeof probeProvider>>;
 }
 
-async function capabilitiesOf(config: Config, parts: NodeParts, { tools, provider }: Found) {
+async function capabilitiesOf(config: Config, parts: NodeParts, { tools, provider }: Findings) {
   let segmenters: SegmenterInfo[] = [];
   let weights: InstalledWeights[] = [];
   let segmenterProblem: string | null = null;
@@ -168,7 +168,7 @@ async function capabilitiesOf(config: Config, parts: NodeParts, { tools, provide
 function slotOptions(
   config: Config,
   parts: NodeParts,
-  { tools, provider, capabilities }: Found & { capabilities: Capabilities },
+  { tools, provider, capabilities }: Findings & { capabilities: Capabilities },
 ): WorkerOptions["slot"] {
   const setpriv = tools?.wrap.find((word) => word.endsWith("/setpriv")) ?? null;
   return {

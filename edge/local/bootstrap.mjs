@@ -127,7 +127,7 @@ async function install(part) {
   process.stderr.write(`Installed in ${seconds()} s.\n`);
 }
 
-/** Of onnxruntime's binaries, which come for every machine, a node keeps this machine's. */
+/** A node keeps this machine's binaries of onnxruntime, which come for every machine. */
 function removeForeignRuntimes() {
   const binaries = join(root, "node_modules/onnxruntime-node/bin/napi-v6");
   const others = process.arch === "x64" ? "arm64" : "x64";

@@ -156,10 +156,8 @@ async function openParts(
 ): Promise<Parts> {
   const { cacheDir, cacheBytesMax, modelsDir, modelsBytesMax } = settings;
   const { cpuThreads, device, modelDevice, tools } = settings;
-  const machine = {
-    ...{ device, modelDevice, cpuThreads, modelsDir },
-    trainingDir: settings.trainingDir,
-  };
+  const { trainingDir } = settings;
+  const machine = { device, modelDevice, cpuThreads, modelsDir, trainingDir };
   const cache = await openCache({
     dir: cacheDir,
     bytesMax: cacheBytesMax,

@@ -9,6 +9,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 
+/** A process's own, where none is given: the loader read it as the process began. */
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /** The environment that `npm run engine` makes. */

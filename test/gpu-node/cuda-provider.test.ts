@@ -85,7 +85,7 @@ function broken(provider: string | { like: string }): { PATH: string; LD_LIBRARY
   return { PATH: process.env.PATH ?? "", LD_LIBRARY_PATH: folder };
 }
 
-/** Opens models in a process of the environment, several at once; its lines of log and its devices. */
+/** Opens models in a process of its own, two at once; its lines of log and its devices. */
 async function openModels(environment: Record<string, string>) {
   const script =
     `import { runTrial, usableDevice } from ${JSON.stringify(join(ROOT, "gpu-node/onnx/runtime.ts"))};` +

@@ -124,7 +124,7 @@ it("install takes the command that it is for", () => {
   expect([code, said]).toEqual([2, expect.stringMatching(/^there is no command install gpu;/)]);
 });
 
-interface Locked {
+interface LockEntry {
   dev?: boolean;
   os?: string[] | string;
   cpu?: string[] | string;
@@ -134,7 +134,7 @@ interface Locked {
 
 describe("the packages of production", () => {
   const lock = JSON.parse(fs.readFileSync(join(ROOT, "package-lock.json"), "utf8"));
-  const all = Object.entries(lock.packages as Record<string, Locked>).filter(([path]) => path);
+  const all = Object.entries(lock.packages as Record<string, LockEntry>).filter(([path]) => path);
   const production = all.filter(([, { dev }]) => !dev);
   const list = (value: string[] | string | undefined) => [value ?? []].flat();
 
