@@ -17,7 +17,7 @@ import { connect, NodeRefusal, register, type Service } from "./node/service.ts"
 import { type StatusPage, serveStatus } from "./node/status.ts";
 import { startWorker, type Worker } from "./node/worker.ts";
 import type { WorkerOptions } from "./node/worker-state.ts";
-import { cudaInstalled } from "./onnx/cuda.ts";
+import { probeProvider } from "./onnx/provider-probe.ts";
 import { listSegmenters } from "./segmenters/registry.ts";
 import type { SegmenterInfo } from "./segmenters/segmenter.ts";
 import { listWeights } from "./segmenters/weights.ts";
@@ -35,6 +35,8 @@ export interface NodeParts {
   listSegmenters(modelsDir: string): Promise<SegmenterInfo[]>;
   /** What the training engine is here. */
   probeEngine(environment: Readonly<Record<string, string>>): Promise<EngineDescription>;
+  /** What models are opened on, and why that is not a GPU. Default: what is tried. */
+  probeProvider?: typeof probeProvider;
   /** Shorter times, for tests. */
   worker?: Pick<WorkerOptions, "heartbeatMs" | "idleMs" | "stallMs">;
   grace?: WorkerOptions["slot"]["grace"];
@@ -69,7 +71,8 @@ export async function runNode(
   for (const signal of signals) process.on(signal, onSignal);
   try {
     const tools = await findTools(config.path, availableParallelism());
-    const capabilities = await capabilitiesOf(config, parts, tools);
+    const provider = await (parts.probeProvider ?? probeProvider)(config.childEnvironment);
+    const capabilities = await capabilitiesOf(config, parts, { tools, provider });
     for (const sentence of capabilities.missing) log.warning("missing", { sentence });
     const { identity, service } = await introduce(config, capabilities, log, early.signal);
     const offer = new Offer(capabilities, async () =>
@@ -88,7 +91,7 @@ export async function runNode(
       capabilities: offer.capabilities,
       worker: (worker as Worker).status(),
     });
-    const slot = slotOptions(config, parts, tools, capabilities);
+    const slot = slotOptions(config, parts, { tools, provider, capabilities });
     const metrics = nodeMetrics({
       capabilities,
       settings: slot.settings,
@@ -130,7 +133,13 @@ function versionOf(): string {
   return (JSON.parse(text) as { version: string }).version;
 }
 
-async function capabilitiesOf(config: Config, parts: NodeParts, tools: Tools | null) {
+/** What was found out about the machine. */
+interface Findings {
+  tools: Tools | null;
+  provider: Awaited<ReturnType<typeof probeProvider>>;
+}
+
+async function capabilitiesOf(config: Config, parts: NodeParts, { tools, provider }: Findings) {
   let segmenters: SegmenterInfo[] = [];
   let weights: InstalledWeights[] = [];
   let segmenterProblem: string | null = null;
@@ -151,7 +160,7 @@ async function capabilitiesOf(config: Config, parts: NodeParts, tools: Tools | n
     slots,
     environment: childEnvironment,
     modelsBytesMax: config.modelsBytesMax,
-    cuda: cudaInstalled(),
+    cudaProblem: provider.problem,
     engine: await parts.probeEngine(childEnvironment),
   });
 }
@@ -159,8 +168,7 @@ async function capabilitiesOf(config: Config, parts: NodeParts, tools: Tools | n
 function slotOptions(
   config: Config,
   parts: NodeParts,
-  tools: Tools | null,
-  capabilities: Capabilities,
+  { tools, provider, capabilities }: Findings & { capabilities: Capabilities },
 ): WorkerOptions["slot"] {
   const setpriv = tools?.wrap.find((word) => word.endsWith("/setpriv")) ?? null;
   return {
@@ -175,6 +183,7 @@ function slotOptions(
       trainingDir: join(config.dir, "training"),
       cpuThreads: coresOfSlot(capabilities.cores, config.slots),
       device: capabilities.device.kind,
+      modelDevice: provider.device,
       tools,
     },
     ...(parts.grace ? { grace: parts.grace } : {}),

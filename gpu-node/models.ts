@@ -8,6 +8,7 @@ import { parseArgs } from "node:util";
 import { ENGINE_ENVIRONMENT } from "../native/load.ts";
 import { HEARTBEAT_SECONDS } from "../shared/node-protocol.ts";
 import { modelsDirOf } from "./node/config.ts";
+import { rerunWithProvider } from "./onnx/cuda.ts";
 import { BUILTIN } from "./segmenters/builtin-info.ts";
 import { sizeOf } from "./segmenters/bundle.ts";
 import { BundleBroken, BundleMissing } from "./segmenters/failures.ts";
@@ -202,7 +203,10 @@ async function verify(
   return broken.length > 0 ? 1 : code;
 }
 
-if (import.meta.main) {
+// The libraries of a GPU are found where a process begins with their folders alone.
+const rerun = import.meta.main && process.argv.includes("cuda") ? rerunWithProvider() : null;
+if (rerun !== null) process.exitCode = rerun;
+else if (import.meta.main) {
   // What the engine's libraries read as they are loaded.
   Object.assign(process.env, ENGINE_ENVIRONMENT);
   process.exitCode = await models(process.argv.slice(2), {

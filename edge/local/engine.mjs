@@ -5,6 +5,8 @@
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
+  accessSync,
+  constants,
   copyFileSync,
   existsSync,
   linkSync,
@@ -90,11 +92,12 @@ function compile({ root, torch, into, log, cuda }) {
 }
 
 /**
- * Leaves `native/build/vantage.node` as the sources say, or none. Several runs at once build once.
- * Tests bring a `torch` and a `build` of their own.
+ * Leaves `native/build/vantage.node` as the sources say, or none, as on other machines than x64.
+ * Several runs at once build once. Tests bring a `torch` and a `build` of their own.
  */
 export async function ensureEngine(command, { root, torch, build = compile }) {
   if (!COMMANDS.includes(command)) return;
+  if (build === compile && process.arch !== "x64") return;
   if (build === compile && !["cmake", "make", "g++"].every(isThere)) {
     if (command === "engine") say("The engine is not built: that takes cmake, make and g++.");
     return;
@@ -116,7 +119,13 @@ export async function ensureEngine(command, { root, torch, build = compile }) {
     existsSync(paths.addon) &&
     (known() === stamp || (!isAsked && known() === `${stamp} ${WITHOUT_CUDA}`));
   if (isThereAlready()) return;
-  mkdirSync(folder, { recursive: true });
+  try {
+    mkdirSync(folder, { recursive: true });
+    accessSync(folder, constants.W_OK);
+  } catch {
+    say(`No training engine can be built in ${folder}, which is read-only: going on with what is.`);
+    return;
+  }
   const unlock = await lock(join(folder, "lock"));
   if (unlock === null) return;
   try {

@@ -29,6 +29,8 @@ const WANTED = [
   },
   {
     program: "libtorch and a C++ compiler",
+    // Elsewhere the engine is not built: engine.mjs.
+    isFor: () => process.arch === "x64",
     missing: async () => [
       ...["cmake", "make", "g++"].filter((program) => !isThere(program)),
       ...((await findTorch(process.env)) ? [] : [TORCH]),
@@ -51,7 +53,7 @@ const isThere = (program) =>
 /** Installs what a command wants, where that is allowed and possible. */
 export async function ensurePackages(command, { apt }) {
   for (const wanted of WANTED) {
-    if (!wanted.commands.includes(command)) continue;
+    if (!wanted.commands.includes(command) || wanted.isFor?.() === false) continue;
     const missing = await (wanted.missing?.() ?? (isThere(wanted.program) ? [] : [wanted.package]));
     if (missing.length === 0) continue;
     const packages = missing.join(" ");

@@ -51,6 +51,7 @@ export async function installWheels(options: WheelOptions): Promise<boolean> {
       });
       if (code !== 0) throw new Error(`Nothing was installed: ${command.join(" ")} failed.`);
     }
+    nameRuntime(partial);
     fs.writeFileSync(join(partial, MARK), wanted);
     const old = besideOf(folder, "old");
     if (fs.existsSync(folder)) fs.renameSync(folder, old);
@@ -59,6 +60,17 @@ export async function installWheels(options: WheelOptions): Promise<boolean> {
     removeRemains(folder, { own: true });
   }
   return true;
+}
+
+/** Names the runtime of onnxruntime's wheel as the npm package's binding asks for it. */
+function nameRuntime(folder: string) {
+  for (const python of fs.readdirSync(join(folder, "lib"))) {
+    const runtimes = join(folder, "lib", python, "site-packages/onnxruntime/capi");
+    if (!fs.existsSync(runtimes)) continue;
+    const names = fs.readdirSync(runtimes).filter((name) => /^libonnxruntime\.so\.1\./.test(name));
+    const [name] = names;
+    if (name) fs.symlinkSync(name, join(runtimes, "libonnxruntime.so.1"));
+  }
 }
 
 /** Removes the environment; false where there is none. */

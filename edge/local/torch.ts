@@ -1,7 +1,12 @@
 // `npm run engine`: which torch the training engine is built with, torch's own wheels or what the
 // machine has. Optional, and by hand alone: gigabytes are downloaded.
 
+import { execFile } from "node:child_process";
+import { join } from "node:path";
+import { promisify } from "node:util";
 import { EXIT, meant, readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
+import { ROOT } from "./state.ts";
+import { type ProviderAnswer, providerText } from "./torch-provider.ts";
 import {
   installedPins,
   installWheels,
@@ -45,12 +50,24 @@ async function install(part: keyof typeof REQUIREMENTS) {
   }
   if (isInstalled(WHEELS, requirements)) {
     say(`They are there already: ${nowText()}`);
+    if (part === "cuda") await proveProvider();
     return;
   }
-  const size = part === "cuda" ? "2.8 GB are downloaded, 4.4 GB kept" : "0.6 GB, 1.1 GB kept";
+  const size = part === "cuda" ? "3.1 GB are downloaded, 5.1 GB kept" : "0.6 GB, 1.1 GB kept";
   say(`Installing ${pinsOf(textOf(requirements)).length} wheels into ${WHEELS} (${size}) …`);
   await installWheels({ requirements, folder: WHEELS });
   say(`Installed: ${nowText()}`);
+  if (part === "cuda") await proveProvider();
+}
+
+/** Has a process of the node's kind open a model on the GPU, or else on the CPU, and tells how. */
+async function proveProvider() {
+  const program = join(ROOT, "gpu-node/onnx/provider-probe-main.ts");
+  const { stdout } = await promisify(execFile)(process.execPath, [program]);
+  const said = JSON.parse(stdout.trim().split("\n").at(-1) ?? "") as ProviderAnswer;
+  const { text, isWhole } = providerText(said);
+  say(text);
+  if (!isWhole) process.exitCode = EXIT.failed;
 }
 
 function nowText(): string {

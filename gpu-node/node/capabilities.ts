@@ -68,8 +68,8 @@ export interface Machinery {
   /** As it was configured; null is a quarter of the memory. */
   modelsBytesMax: number | null;
   environment: Readonly<Record<string, string>>;
-  /** Whether the runtime of the models could use a GPU. */
-  cuda: boolean;
+  /** Why the runtime of the models uses no GPU; null where it would. */
+  cudaProblem: string | null;
   engine: EngineDescription;
 }
 
@@ -85,6 +85,8 @@ export async function describeNode(machinery: Machinery): Promise<Capabilities> 
     trtexec: trtexec !== null,
   };
   const memory = gpus?.memoryBytes || memoryBytes();
+  // Where models are kept.
+  const modelMemory = machinery.cudaProblem === null ? memory : memoryBytes();
   const kinds = TASK_KIND_NAMES.filter((kind) => TASK_KINDS[kind].needs.every((need) => has[need]));
   return {
     version,
@@ -94,7 +96,7 @@ export async function describeNode(machinery: Machinery): Promise<Capabilities> 
       ? { kind: "cuda", name: gpus.name, count: gpus.count }
       : { kind: "cpu", name: cpus()[0]?.model.trim() || "CPU", count: 1 },
     memory_bytes: memory,
-    models_bytes_max: machinery.modelsBytesMax ?? Math.floor(memory / MODELS_PART),
+    models_bytes_max: machinery.modelsBytesMax ?? Math.floor(modelMemory / MODELS_PART),
     cores: availableParallelism(),
     ffmpeg: tools?.version ?? null,
     ...offeredModels(segmenters, machinery.weights ?? []),
@@ -178,10 +180,10 @@ function missing(
         "-- install --cuda brings it.",
     );
   }
-  if (hasGpu && !machinery.cuda) {
+  if (hasGpu && machinery.cudaProblem !== null) {
     sentences.push(
-      "The GPU is not used for labeling: install onnxruntime's CUDA libraries " +
-        "(ONNXRUNTIME_NODE_INSTALL=cuda12 npm rebuild onnxruntime-node).",
+      "Labeling and predictions run on the CPU, since the GPU is not used for models: " +
+        `${machinery.cudaProblem}; npm run engine -- install --cuda brings all but NVIDIA's driver.`,
     );
   }
   if (hasGpu && !hasTrtexec) {

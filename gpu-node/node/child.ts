@@ -155,8 +155,9 @@ async function openParts(
   log: RunnerContext["log"],
 ): Promise<Parts> {
   const { cacheDir, cacheBytesMax, modelsDir, modelsBytesMax } = settings;
-  const { cpuThreads, device, tools } = settings;
-  const machine = { device, cpuThreads, modelsDir, trainingDir: settings.trainingDir };
+  const { cpuThreads, device, modelDevice, tools } = settings;
+  const { trainingDir } = settings;
+  const machine = { device, modelDevice, cpuThreads, modelsDir, trainingDir };
   const cache = await openCache({
     dir: cacheDir,
     bytesMax: cacheBytesMax,
@@ -172,7 +173,7 @@ async function openParts(
   };
   const predictors = new Predictors(
     cache,
-    { cpuThreads, device, bytesMax: modelsBytesMax },
+    { cpuThreads, device: modelDevice, bytesMax: modelsBytesMax },
     log,
     (models) => {
       open = models;
@@ -184,7 +185,7 @@ async function openParts(
       opener(name, {
         modelsDir,
         cpuThreads,
-        device,
+        device: modelDevice,
         log: (level, event, fields) => log[level](event, fields),
       }),
     onClose: () => encodings.clear(),

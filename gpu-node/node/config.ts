@@ -8,6 +8,7 @@ import { ENGINE_ENVIRONMENT } from "../../native/load.ts";
 import { Failure } from "../../shared/errors.ts";
 import { whole } from "../../shared/scalars.ts";
 import { Secret } from "../../shared/secret.ts";
+import { withProvider } from "../onnx/cuda.ts";
 
 const optionalSecret = () =>
   z
@@ -67,7 +68,10 @@ export interface Config {
   statusPort: number;
   drainSeconds: number;
   path: string;
-  /** What child processes inherit: the environment without the node's own keys. */
+  /**
+   * What child processes inherit: the environment without the node's own keys, with the folders of
+   * the libraries by which models use a GPU.
+   */
   childEnvironment: Record<string, string>;
 }
 
@@ -110,10 +114,10 @@ export function parseConfig(
     statusPort: values.VANTAGE_NODE_STATUS_PORT,
     drainSeconds: values.VANTAGE_NODE_DRAIN_SECONDS,
     path: values.PATH,
-    childEnvironment: {
+    childEnvironment: withProvider({
       ...ENGINE_ENVIRONMENT,
       UV_THREADPOOL_SIZE: String(Math.min(POOL_MAX, Math.max(POOL_MIN, availableParallelism()))),
       ...Object.fromEntries(Object.entries(set).filter(([name]) => !name.startsWith("VANTAGE_"))),
-    },
+    }),
   };
 }

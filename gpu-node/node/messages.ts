@@ -18,7 +18,10 @@ export interface ChildSettings {
   /** Folder of what trainings keep: datasets as pixels, and a folder for each run. */
   trainingDir: string;
   cpuThreads: number;
+  /** What trainings run on. */
   device: "cpu" | "cuda";
+  /** What models are opened on: onnxruntime may lack what it needs for the GPU. */
+  modelDevice: "cpu" | "cuda";
   tools: Tools | null;
 }
 

@@ -28,6 +28,8 @@ export interface TaskContext {
 /** What a task that trains or predicts computes with. */
 export interface Machine {
   device: "cpu" | "cuda";
+  /** What models are opened on, where that is another. */
+  modelDevice?: "cpu" | "cuda";
   cpuThreads: number;
   /** Folder of what trainings keep on this node. */
   trainingDir: string;

@@ -2,7 +2,8 @@
 // knows the runtime.
 
 import ort from "onnxruntime-node";
-import { cudaInstalled } from "./cuda.ts";
+import { DRIVER, NO_PROVIDER, providerLibrary, resolveLibraries } from "./cuda.ts";
+import { GraphWriter, tensorInfo } from "./model-file.ts";
 
 export type Device = "cpu" | "cuda";
 export type Log = (
@@ -24,16 +25,84 @@ export interface TensorShape {
   shape: readonly (number | string)[];
 }
 
-/** The device that will be used when this one is asked for. */
-export function usableDevice(asked: Device | undefined, log: Log): Device {
-  if (asked !== "cuda" || cudaInstalled()) return asked ?? "cpu";
-  log("warning", "segmenter_cuda_missing", {
-    advice:
-      "onnxruntime-node was installed without its CUDA libraries: install it again with " +
-      "ONNXRUNTIME_NODE_INSTALL=cuda12. Running on the CPU.",
+/** Why this process opens no model on the GPU; null where it can; unset while nobody asked. */
+let cudaProblem: string | null | undefined;
+let trial: Promise<string | null> | undefined;
+
+/**
+ * The device that models are opened on when this one is asked for. Whether the GPU can be used is
+ * tried once in a process; where it cannot, one line of log says so.
+ */
+export async function usableDevice(asked: Device | undefined, log: Log): Promise<Device> {
+  if (asked !== "cuda") return "cpu";
+  trial ??= tryCuda().then((problem) => {
+    cudaProblem = problem;
+    if (problem !== null) {
+      const advice = `Models run on the CPU. ${PROVIDER_ADVICE}.`;
+      log("warning", "cuda_provider_unusable", { reason: problem, advice });
+    }
+    return problem;
   });
-  return "cpu";
+  return (await trial) === null ? "cuda" : "cpu";
 }
+
+/** The same without trying: what is known by now. */
+export const presumedDevice = (asked: Device): Device =>
+  asked === "cuda" && (cudaProblem === undefined ? providerLibrary() : cudaProblem === null)
+    ? "cuda"
+    : "cpu";
+
+/** What an operator does who wants the GPU to be used. */
+const PROVIDER_ADVICE = "npm run engine -- install --cuda brings all but NVIDIA's driver";
+
+/**
+ * Runs a convolution and a product of matrices on the GPU, by cuDNN and cuBLAS; returns why that
+ * does not work, or null.
+ */
+async function tryCuda(): Promise<string | null> {
+  const provider = providerLibrary();
+  if (!provider) return NO_PROVIDER;
+  const { missing } = resolveLibraries(provider, { all: false });
+  if (missing.includes(DRIVER)) return `NVIDIA's driver (${DRIVER}) is not found`;
+  // Not tried then: the runtime would print lines of its own.
+  if (missing.length > 0)
+    return `its provider does not load, since ${missing.join(", ")} is missing or broken`;
+  try {
+    await runTrial("cuda");
+    return null;
+  } catch (thrown) {
+    const message = thrown instanceof Error ? thrown.message : String(thrown);
+    const failure = /CUDA failure \d+: [^;]+/.exec(message)?.[0] ?? message.split("\n")[0] ?? "";
+    return `its provider does not work: ${failure.trim().slice(0, REASON_CHARACTERS)}`;
+  }
+}
+
+const REASON_CHARACTERS = 200;
+
+/** A model of two operations on a device. */
+export async function runTrial(device: Device): Promise<void> {
+  const graph = new GraphWriter();
+  graph.initializer("kernel", [1, 1, 3, 3], new Float32Array(9).fill(1));
+  graph.node("Conv", ["x", "kernel"], "sums", { pads: [1, 1, 1, 1] });
+  graph.node("MatMul", ["sums", "sums"], "y");
+  const shape = [1, 1, 4, 4];
+  const file = graph.encode("trial", [tensorInfo("x", shape)], [tensorInfo("y", shape)]);
+  const session = await ort.InferenceSession.create(file, {
+    executionProviders: [device],
+    logSeverityLevel: 3,
+    // What the GPU does not take would be the CPU's otherwise, unsaid.
+    ...(device === "cuda" && { extra: { session: { disable_cpu_ep_fallback: "1" } } }),
+  });
+  try {
+    const { y } = await session.run({ x: float(new Float32Array(16).fill(1), shape) });
+    if (y?.data[0] !== TRIAL_SUM) throw new Error(`a product is ${y?.data[0]}, not ${TRIAL_SUM}`);
+  } finally {
+    await session.release();
+  }
+}
+
+/** The first row of the sums, 4 6 6 4, by their first column, which is the same. */
+const TRIAL_SUM = 4 * 4 + 6 * 6 + 6 * 6 + 4 * 4;
 
 /** How a model is opened. */
 export interface SessionOptions {

@@ -74,7 +74,7 @@ const CROP_SHARE_MAX = 0.8;
  * when it is first needed.
  */
 export async function openBuiltin(options: OpenOptions): Promise<Segmenter> {
-  const device = usableDevice(options.device, options.log);
+  const device = await usableDevice(options.device, options.log);
   const files = await embeddedFiles(options.modelsDir);
   const settings = { cpuThreads: options.cpuThreads, device };
   const net = await CenterNet.open(files, settings);

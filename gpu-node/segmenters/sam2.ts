@@ -53,7 +53,7 @@ export async function openSam2(
   const { folder, manifest } = bundle;
   if (manifest.kind !== "sam2") throw new BundleBroken(folder, "is no bundle of the SAM 2 kind");
   for (const path of Object.values(manifest.models)) await checkListed(bundle, path);
-  const device = usableDevice(options.device, options.log);
+  const device = await usableDevice(options.device, options.log);
   const settings = { cpuThreads: options.cpuThreads, device };
   const encoder = await openModel(folder, manifest.models.encoder, settings);
   const decoder = await openModel(folder, manifest.models.decoder, settings);

@@ -61,7 +61,7 @@ export async function openSam3(
   const { folder, manifest } = bundle;
   if (manifest.kind !== "sam3") throw new BundleBroken(folder, "is no bundle of the SAM 3 kind");
   for (const { path } of manifest.files) await checkListed(bundle, path);
-  const device = usableDevice(options.device, options.log);
+  const device = await usableDevice(options.device, options.log);
   const settings: Parameters<typeof openSession>[1] = { cpuThreads: options.cpuThreads, device };
   const sessions = {
     vision: await openModel(folder, manifest.models.vision, settings),

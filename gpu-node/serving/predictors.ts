@@ -7,7 +7,7 @@ import { tally } from "../base/tally.ts";
 import { unlessAborted } from "../base/turns.ts";
 import { readWeights } from "../export/registry-weights.ts";
 import type { Cache } from "../objects/cache.ts";
-import { usableDevice } from "../onnx/runtime.ts";
+import { presumedDevice, usableDevice } from "../onnx/runtime.ts";
 import { estimatedBytes } from "./model-memory.ts";
 import { openPredictor, type Predictor, type PredictorSettings } from "./predictor.ts";
 
@@ -136,10 +136,7 @@ export class Predictors {
   }
 
   #bytesOf(model: ModelSource): number {
-    return estimatedBytes(
-      model,
-      usableDevice(this.#settings.device, () => {}),
-    );
+    return estimatedBytes(model, presumedDevice(this.#settings.device));
   }
 
   #fits(bytes: number): boolean {
@@ -202,7 +199,7 @@ export class Predictors {
     try {
       const started = performance.now();
       const log = this.#log;
-      const device = usableDevice(this.#settings.device, (level, event, fields) =>
+      const device = await usableDevice(this.#settings.device, (level, event, fields) =>
         log[level](event, fields),
       );
       const weights = await readWeights({ cache: this.#cache, log }, model);

@@ -76,7 +76,8 @@ async function useFile<Work>(
   const { cancel, log, machine } = context;
   const known = { model_id: model.model_id, weights: file, sha256 };
   const onnx = await readWeights(context, known, cancel);
-  const device = usableDevice(machine.device, (level, event, fields) => log[level](event, fields));
+  const asked = machine.modelDevice ?? machine.device;
+  const device = await usableDevice(asked, (level, event, fields) => log[level](event, fields));
   const opening = { onnx, cpuThreads: machine.cpuThreads, device, prototypes: false };
   const session = await Session.open(opening).catch((cause: unknown) => {
     const reason = cause instanceof Error ? cause.message : String(cause);

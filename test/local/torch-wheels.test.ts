@@ -13,6 +13,7 @@ import { join, resolve } from "node:path";
 import { strToU8, zipSync } from "fflate";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { findPython } from "../../edge/local/python.ts";
+import { providerText } from "../../edge/local/torch-provider.ts";
 import {
   installedPins,
   installWheels,
@@ -34,12 +35,19 @@ beforeEach(() => {
 afterEach(() => fs.rmSync(root, { recursive: true, force: true }));
 
 /** A wheel that is as torch's to the build; its pin. */
-function wheel(version: string): string {
-  const info = `torch-${version}.dist-info`;
-  const files: Record<string, string> = {
+const wheel = (version: string): string =>
+  wheelOf("torch", version, {
     "torch/lib/libtorch_cpu.so": `torch ${version}`,
     "torch/include/ATen/ATen.h": "",
-    [`${info}/METADATA`]: `Metadata-Version: 2.1\nName: torch\nVersion: ${version}\n`,
+  });
+
+/** A wheel of some files; its pin. */
+function wheelOf(name: string, version: string, content: Record<string, string>): string {
+  const stem = `${name.replaceAll("-", "_")}-${version}`;
+  const info = `${stem}.dist-info`;
+  const files: Record<string, string> = {
+    ...content,
+    [`${info}/METADATA`]: `Metadata-Version: 2.1\nName: ${name}\nVersion: ${version}\n`,
     [`${info}/WHEEL`]: "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
   };
   const names = [...Object.keys(files), `${info}/RECORD`];
@@ -47,8 +55,8 @@ function wheel(version: string): string {
   const bytes = zipSync(
     Object.fromEntries(Object.entries(files).map(([name, text]) => [name, strToU8(text)])),
   );
-  fs.writeFileSync(join(root, `torch-${version}-py3-none-any.whl`), bytes);
-  return `torch==${version} --hash=sha256:${createHash("sha256").update(bytes).digest("hex")}\n`;
+  fs.writeFileSync(join(root, `${stem}-py3-none-any.whl`), bytes);
+  return `${name}==${version} --hash=sha256:${createHash("sha256").update(bytes).digest("hex")}\n`;
 }
 
 function options(pins: string) {
@@ -87,6 +95,16 @@ describe.skipIf(!python)("torch's wheels", () => {
     expect(removeWheels(folder)).toBe(false);
     expect(beside()).toEqual([]);
     expect(foundTorch()?.root).not.toBe(found?.root);
+  });
+
+  it("bring onnxruntime under the name by which the node's binding asks for it", async () => {
+    const names = ["libonnxruntime.so.1.2.3", "libonnxruntime_providers_cuda.so"];
+    const files = names.map((name) => [`onnxruntime/capi/${name}`, name] as const);
+    const provider = wheelOf("onnxruntime-gpu", "1.2.3", Object.fromEntries(files));
+    await installWheels(options(wheel("2.0") + provider));
+    const [packages = ""] = fs.globSync("lib/python3.*/site-packages", { cwd: folder });
+    const runtime = join(folder, packages, "onnxruntime/capi/libonnxruntime.so.1");
+    expect(fs.readFileSync(runtime, "utf8")).toBe("libonnxruntime.so.1.2.3");
   });
 
   it("stay as they were where an install fails, as with other bytes than were pinned", async () => {
@@ -131,7 +149,9 @@ it("every wheel is pinned by version and hash, the compiler's of one version", (
   for (const path of Object.values(REQUIREMENTS)) {
     const lines = textOf(path).replaceAll("\\\n", "").split("\n");
     for (const line of lines.filter((one) => one && !/^(#|-r )/.test(one)))
-      expect(line).toMatch(/^[a-z0-9-]+==[0-9.]+( +--hash=sha256:[0-9a-f]{64})+$/);
+      expect(line).toMatch(
+        /^[a-z0-9-]+==[0-9.]+( ; python_version < "3\.15")?( +--hash=sha256:[0-9a-f]{64})+$/,
+      );
   }
   expect(pinsOf(textOf(REQUIREMENTS.cpu)).map((pin) => pin.split("==")[0])).toEqual([
     "torch",
@@ -142,6 +162,40 @@ it("every wheel is pinned by version and hash, the compiler's of one version", (
   const compiler = pins.filter((pin) => /-(nvcc|crt|cccl|nvvm|runtime)==/.test(pin));
   expect(compiler).toHaveLength(5);
   expect(new Set(compiler.map((pin) => pin.split("==")[1])).size).toBe(1);
+  // The binding of another version would not load with the wheel's runtime.
+  const { dependencies } = JSON.parse(fs.readFileSync(join(ROOT, "package.json"), "utf8"));
+  expect(pins).toContain(`onnxruntime-gpu==${dependencies["onnxruntime-node"]}`);
+});
+
+describe("what is said of the inference provider", () => {
+  const here = {
+    device: "cpu" as const,
+    problem: "a reason",
+    isInstalled: true,
+    libraries: { found: 9, missing: [] as string[] },
+  };
+  it.each([
+    [
+      { ...here, device: "cuda" as const },
+      /^onnxruntime's CUDA provider works: all 9 libraries/,
+      true,
+    ],
+    [
+      { ...here, libraries: { found: 9, missing: ["libcuda.so.1"] } },
+      /is whole: all 9 libraries .+ but NVIDIA's driver .+ run on the CPU here, as one just did/,
+      true,
+    ],
+    [{ ...here, isInstalled: false }, /has no wheel for this Python .+ run on the CPU here/, true],
+    // The driver is too old, or there is no card.
+    [here, /does not use the GPU: a reason; models run on the CPU here/, true],
+    [
+      { ...here, libraries: { found: 9, missing: ["libcublas.so.13", "libcuda.so.1"] } },
+      /does not use the GPU: a reason/,
+      false,
+    ],
+  ])("is one line, and a failure where an install left something out", (answer, text, isWhole) => {
+    expect(providerText(answer)).toEqual({ text: expect.stringMatching(text), isWhole });
+  });
 });
 
 describe("the command", () => {

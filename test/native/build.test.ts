@@ -116,6 +116,12 @@ describe("building", () => {
     expect(builds()).toBe(4);
   });
 
+  it("is left where its folder cannot be written, as in a container's image", () => {
+    writeFileSync(join(root, "native/build"), "no folder");
+    expect(ensure()).toMatch(/^No training engine can be built in \S+, which is read-only: .+\n$/);
+    expect(existsSync(join(root, "log"))).toBe(false);
+  });
+
   it("is left to commands that train, where there is torch", () => {
     expect(ensure({ command: "job" })).toBe("");
     expect(ensure({ mark: "" })).toBe("");

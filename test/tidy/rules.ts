@@ -105,7 +105,7 @@ export const RULES: readonly Rule[] = [
   {
     advice: "parse it in config.ts",
     files: CODE,
-    except: /^(edge\/local|test)\/|^gpu-node\/(main|models|agent\/device)\.ts/,
+    except: /^(edge\/local|test)\/|^gpu-node\/(main|models|agent\/device|onnx\/cuda)\.ts/,
     find: lines(/\bprocess\.env\b/),
     planted: ["gpu-node/node/x.ts", "const url = process.env.VANTAGE_URL;"],
   },

@@ -54,7 +54,7 @@ describe("a node's trtexec", () => {
       segmenterProblem: null,
       slots: 1,
       modelsBytesMax: null,
-      cuda: true,
+      cudaProblem: null,
       engine: { missing: "nothing" },
     };
     const both = programs("both", { "nvidia-smi": GPU, trtexec: running("v100800") });

@@ -39,7 +39,7 @@ const whole: Machinery = {
   slots: 1,
   modelsBytesMax: null,
   environment: {},
-  cuda: false,
+  cudaProblem: "not installed",
   engine,
 };
 
@@ -100,15 +100,17 @@ describe("a machine with a GPU", () => {
       engine,
     };
     const environment = { PATH: folder };
-    const told = async (cuda: boolean) =>
-      (await describeNode({ ...found, environment, cuda })).missing.join(" ");
-    expect(await told(false)).toMatch(/The GPU is not used/);
-    expect(await told(true)).not.toMatch(/GPU/);
+    const told = async (cudaProblem: string | null) =>
+      (await describeNode({ ...found, environment, cudaProblem })).missing.join(" ");
+    expect(await told("libx.so.1 not found")).toMatch(
+      /run on the CPU, since the GPU is not used for models: libx.so.1 not found; npm run engine --/,
+    );
+    expect(await told(null)).not.toMatch(/GPU/);
     // Models are kept in the GPU's memory.
     const { models_bytes_max, memory_bytes } = await describeNode({
       ...found,
       environment,
-      cuda: true,
+      cudaProblem: null,
     });
     expect([memory_bytes, models_bytes_max]).toEqual([23_034 * 1024 ** 2, 5_758.5 * 1024 ** 2]);
   });
