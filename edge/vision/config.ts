@@ -90,7 +90,8 @@ const linkPrefixes = () =>
       "must not map one prefix, or a part of it, to two workspaces",
     );
 
-const Environment = z.object({
+/** Every key that the service reads. */
+export const Environment = z.object({
   /** Postgres connection string of the vision database. Required, no default. */
   DATABASE_URL: databaseUrl(),
   /** Videos, frames, exports. Required, no default. */
@@ -182,6 +183,8 @@ const Environment = z.object({
     (value) => !value || (value.reveal().length >= 20 && value.reveal().length <= 200),
     "must have 20 to 200 characters",
   ),
+  /** Name of a workspace that is made with that first admin, who is its admin. Unset: none. */
+  TEAM_WORKSPACE: z.string().trim().min(1).max(200).optional(),
   /** `false`: nobody makes projects in the default workspace, which every user is a viewer of. */
   DEFAULT_WORKSPACE_PROJECTS: flag().default(true),
   /** Bearer of `/metrics`. Unset: that path is 404. */

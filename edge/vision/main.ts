@@ -215,7 +215,11 @@ function openParts(environment: object, log: Log): Parts {
       deviceLogDays: config.DEVICE_LOG_DAYS,
       objectGraceDays: config.OBJECT_GRACE_DAYS,
     },
-    registration: { mode: config.REGISTRATION, bootstrapToken: config.BOOTSTRAP_TOKEN },
+    registration: {
+      mode: config.REGISTRATION,
+      bootstrapToken: config.BOOTSTRAP_TOKEN,
+      teamWorkspace: config.TEAM_WORKSPACE,
+    },
     defaultHoldsProjects: config.DEFAULT_WORKSPACE_PROJECTS,
     metricsToken: config.METRICS_TOKEN,
     logsAll: config.LOG_REQUESTS,
