@@ -34,7 +34,7 @@ import {
   keysOf,
   type WantedWorker,
   wantedWorker,
-} from "./deploy/wanted.ts";
+} from "./deploy/requirements.ts";
 import { ROOT } from "./state.ts";
 import { WORKERS, type WorkerName } from "./workers.ts";
 

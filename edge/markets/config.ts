@@ -60,7 +60,7 @@ export const Environment = z.object({
   LOG_REQUESTS: truth(),
   /**
    * Host name under which the edge cache keeps answers: the service's own domain, since Cloudflare
-   * advises against others. Default: a name that no host has, which serves where there is no domain.
+   * advises against others. Default: a name that no host has, for where there is no domain.
    */
   CACHE_HOST: z
     .string()

@@ -1,5 +1,5 @@
-// What a deployment looks at before it changes anything, each thing by itself. Goal: what is missing
-// or different is named with what to do about it, and a token without a right is told which.
+// What a deployment looks at before it changes anything, each thing by itself. Goal: what is
+// missing or different is named with what to do about it, and what a token lacks the right to.
 
 import pg from "pg";
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, it } from "vitest";
@@ -13,7 +13,7 @@ import {
 import { Cloudflare } from "../../edge/local/deploy/cloudflare.ts";
 import { checkDatabase } from "../../edge/local/deploy/database-checks.ts";
 import { type Check, isBlocking } from "../../edge/local/deploy/findings.ts";
-import { keysOf, type WantedWorker, wantedWorker } from "../../edge/local/deploy/wanted.ts";
+import { keysOf, type WantedWorker, wantedWorker } from "../../edge/local/deploy/requirements.ts";
 import { superuser } from "../../edge/local/postgres.ts";
 import { Secret } from "../../shared/secret.ts";
 import {

@@ -22,11 +22,10 @@ const S3_SECRET = "hunter2-s3-secret-access-key";
 const folder = temporaryFolder();
 const envFile = join(folder, "deploy.env");
 const wrangler = join(folder, "wrangler");
-const id = crypto.randomUUID().slice(0, 8);
-const names = { markets: `deploy_markets_${id}`, vision: `deploy_vision_${id}` };
 
 let cloudflare: SimulatedCloudflare;
 let owner: pg.Client;
+let names: { markets: string; vision: string };
 let services: Server;
 /** What each service's `/healthz` answers. */
 let health: object;
@@ -79,7 +78,6 @@ beforeAll(async () => {
   chmodSync(wrangler, 0o755);
 });
 afterAll(async () => {
-  for (const name of Object.values(names)) await owner.query(`DROP DATABASE IF EXISTS ${name}`);
   await owner.end();
   await new Promise((closed) => services.close(closed));
   rmSync(folder, { recursive: true, force: true });
@@ -87,10 +85,9 @@ afterAll(async () => {
 
 /** An account without anything, empty databases, and no file of settings. */
 beforeEach(async () => {
-  for (const name of Object.values(names)) {
-    await owner.query(`DROP DATABASE IF EXISTS ${name}`);
-    await owner.query(`CREATE DATABASE ${name}`);
-  }
+  const id = crypto.randomUUID().slice(0, 8);
+  names = { markets: `deploy_markets_${id}`, vision: `deploy_vision_${id}` };
+  for (const name of Object.values(names)) await owner.query(`CREATE DATABASE ${name}`);
   rmSync(envFile, { force: true });
   cloudflare = await simulateCloudflare(TOKEN);
   health = { status: "ok" };

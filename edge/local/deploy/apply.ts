@@ -19,7 +19,7 @@ import type { Upload } from "./checks.ts";
 import type { Cloudflare } from "./cloudflare.ts";
 import { migrateVariable, rolesOf } from "./database-checks.ts";
 import type { Change } from "./findings.ts";
-import type { DeployEnvironment, WantedWorker } from "./wanted.ts";
+import type { DeployEnvironment, WantedWorker } from "./requirements.ts";
 
 const say = (text: string) => process.stdout.write(`${text}\n`);
 
@@ -86,7 +86,7 @@ function writePlacedConfig(workers: readonly WantedWorker[]): string | null {
   return PLACED_CONFIG;
 }
 
-/** Uploads Workers by wrangler, in order, each with its secrets, variables, domain and placement. */
+/** Uploads Workers by wrangler, in order: code, secrets, variables, domain and placement. */
 export function uploadWorkers(
   uploads: readonly Upload[],
   { environment, dryRun }: { environment: DeployEnvironment; dryRun: boolean },

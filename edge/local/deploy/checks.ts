@@ -1,6 +1,6 @@
-// What a deployment looks at in an account of Cloudflare, before it changes anything: the token, the
-// buckets with their CORS policy and lifecycle, the queues, and each Worker's secrets, variables,
-// placement and domain.
+// What a deployment looks at in an account of Cloudflare, before it changes anything: the token,
+// the buckets with their CORS policy and lifecycle, the queues, and each Worker's secrets,
+// variables, placement and domain.
 
 import {
   type Cloudflare,
@@ -17,7 +17,7 @@ import {
   RANDOM_SECRETS,
   variableOf,
   type WantedWorker,
-} from "./wanted.ts";
+} from "./requirements.ts";
 
 /** What a token needs; the names are those of Cloudflare's page for tokens. */
 const RIGHTS = {

@@ -1,6 +1,6 @@
 // A client of the calls of Cloudflare's API v4 that a deployment needs. Paths and fields are those
-// of the client that the pinned wrangler carries (cloudflare 5.2.0) and of wrangler itself. No error
-// holds the token; no secret of a Worker passes through here, since wrangler uploads those.
+// of the client that the pinned wrangler carries (cloudflare 5.2.0) and of wrangler itself. Errors
+// hold no token; no secret of a Worker passes through here, since wrangler uploads those.
 
 import { z } from "zod";
 import type { Secret } from "../../../shared/secret.ts";
@@ -96,7 +96,7 @@ interface Call {
   body?: object;
 }
 
-const Named = z.looseObject({ name: z.string() });
+const Item = z.looseObject({ name: z.string() });
 
 /** An account of Cloudflare, by its API. */
 export class Cloudflare {
@@ -130,7 +130,7 @@ export class Cloudflare {
   }
 
   async accountName(): Promise<string> {
-    return (await this.#read(Named, this.#account)).name;
+    return (await this.#read(Item, this.#account)).name;
   }
 
   async hasBucket(name: string): Promise<boolean> {
@@ -182,7 +182,7 @@ export class Cloudflare {
 
   /** Names of a Worker's secrets. */
   async secretNames(script: string): Promise<string[]> {
-    const found = await this.#find(z.array(Named), `${this.#script(script)}/secrets`);
+    const found = await this.#find(z.array(Item), `${this.#script(script)}/secrets`);
     return (found ?? []).map(({ name }) => name);
   }
 
@@ -208,7 +208,7 @@ export class Cloudflare {
   async hasDnsRecord(zoneId: string, hostname: string): Promise<boolean> {
     const path = `/zones/${encodeURIComponent(zoneId)}/dns_records`;
     const query = { name: hostname };
-    return (await this.#read(z.array(Named), path, { query })).length > 0;
+    return (await this.#read(z.array(Item), path, { query })).length > 0;
   }
 
   /** The account's name under workers.dev; null: it has none yet. */

@@ -10,7 +10,7 @@ import type { Roles } from "../rights.ts";
 import { ROOT } from "../state.ts";
 import type { WorkerName } from "../workers.ts";
 import type { Check } from "./findings.ts";
-import { type DeployEnvironment, givenValue, variableOf } from "./wanted.ts";
+import { type DeployEnvironment, givenValue, variableOf } from "./requirements.ts";
 
 const CONNECT_MS_MAX = 10_000;
 

@@ -27,7 +27,7 @@ export interface Check {
   detail: string;
   /** What an operator does about it. */
   remedy?: string;
-  /** What a deployment does about it; without one, a finding that is not right is the operator's. */
+  /** What a deployment does about it; without one, what is not right is the operator's. */
   change?: Change;
 }
 

@@ -3,7 +3,7 @@
 import type { ServiceName } from "../workers.ts";
 import type { Cloudflare } from "./cloudflare.ts";
 import type { Check } from "./findings.ts";
-import type { DeployEnvironment, WantedWorker } from "./wanted.ts";
+import type { DeployEnvironment, WantedWorker } from "./requirements.ts";
 
 const ANSWER_MS_MAX = 10_000;
 const PAUSE_MS = 2_000;

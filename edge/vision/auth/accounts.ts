@@ -36,7 +36,8 @@ interface NewAccount {
 /**
  * Makes an account that is a viewer of the default workspace, and has the role of its invitation.
  * The very first one is admin of the default workspace; where there is a bootstrap token, the one
- * that has it, who is also made admin of a new team workspace where one is configured. Fails with `not_invited` where registration is not open to it, and `email_taken`.
+ * that has it, who is also admin of a new team workspace where one is configured. Fails with
+ * `not_invited` where registration is not open to it, and `email_taken`.
  */
 export async function createAccount(parts: Parts, account: NewAccount): Promise<Account> {
   const { mode, bootstrapToken, teamWorkspace } = parts.registration;

@@ -48,7 +48,7 @@ function holdsSecret(value: unknown): boolean {
   return typeof value === "object" && value !== null && Object.values(value).some(holdsSecret);
 }
 
-/** A key is a binding where an object is taken, a secret where the service wraps what it is given. */
+/** A key is a binding where it takes an object, a secret where its service wraps the text. */
 function kindOf(field: z.ZodType): KeyKind {
   if (field.safeParse({}).success) return "binding";
   const parsed = PROBES.map((text) => field.safeParse(text));
@@ -93,13 +93,6 @@ export interface WantedWorker {
   /** Cloud region that it runs beside; undefined: where the request arrives. */
   region: string | undefined;
 }
-
-/** Databases, by the service whose release migrates them. */
-export const DATABASE_SERVICES = {
-  markets: "markets",
-  graph: "markets",
-  vision: "vision",
-} as const;
 
 const HOST = /^([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}$/;
 const REGION = /^(aws|gcp|azure):[a-z0-9-]+$/;
