@@ -92,7 +92,8 @@ function hasSharedToken({ OPERATOR_TOKEN, OPERATOR_TOKENS, METRICS_TOKEN }: Vari
   return new Set(tokens).size < tokens.length;
 }
 
-const Environment = Variables.superRefine((given, context) => {
+/** Every key that the service reads. */
+export const Environment = Variables.superRefine((given, context) => {
   if (hasSharedToken(given)) {
     const message = "must be none of OPERATOR_TOKEN and METRICS_TOKEN, which differ too";
     context.addIssue({ code: "custom", path: ["OPERATOR_TOKENS"], message });

@@ -5,7 +5,8 @@ import type { R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
 import { binding, parseEnvironment } from "../http/config.ts";
 
-const Environment = z.object({
+/** Every key that the service reads. */
+export const Environment = z.object({
   /** The vision service's objects, of which weights are read. Required, no default. */
   MEDIA: binding<R2Bucket>(),
 });

@@ -105,6 +105,7 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
     "IMAGE_SECONDS_MAX",
     "REGISTRATION",
     "BOOTSTRAP_TOKEN",
+    "TEAM_WORKSPACE",
     "DEFAULT_WORKSPACE_PROJECTS",
     "AUDIT_DAYS",
     "DEVICE_LOG_DAYS",

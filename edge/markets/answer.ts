@@ -195,8 +195,10 @@ async function readUpTo(chunks: AsyncGenerator<Uint8Array>, bytesMax: number) {
  * vintage by its version and time. Asking the catalog for them first costs a statement a read; in
  * return no body of a catalog that was restored, or begun anew at the same address, is ever served.
  */
-const bodyKey = (context: Ctx, { tag }: Answer) =>
-  `https://cache.invalid/${context.var.service.cacheScope}/${encodeURIComponent(tag)}`;
+function bodyKey(context: Ctx, { tag }: Answer): string {
+  const { config, cacheScope } = context.var.service;
+  return `https://${config.CACHE_HOST}/${cacheScope}/${encodeURIComponent(tag)}`;
+}
 
 /** The Range header of a request where it is one range of bytes that applies to the answer. */
 function wantedRange(context: Ctx, etag: string | undefined): string | null {

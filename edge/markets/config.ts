@@ -38,7 +38,8 @@ export function corsProblem(list: string): string | null {
   );
 }
 
-const Environment = z.object({
+/** Every key that the service reads. */
+export const Environment = z.object({
   /** Postgres connection string of a role that may only read. Required, no default. */
   DATABASE_URL: databaseUrl(),
   /** The bucket of immutable segments. Required binding. */
@@ -57,6 +58,14 @@ const Environment = z.object({
     .transform((list) => [...entriesOf(list)].flatMap(([, origin]) => origin ?? [])),
   /** `true`: requests that succeed are logged too. Default: those that fail alone. */
   LOG_REQUESTS: truth(),
+  /**
+   * Host name under which the edge cache keeps answers: the service's own domain, since Cloudflare
+   * advises against others. Default: a name that no host has, for where there is no domain.
+   */
+  CACHE_HOST: z
+    .string()
+    .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/, "must be a host name")
+    .default("cache.invalid"),
   /** Row cap of an unbounded /series read. */
   SERVICE_SERIES_MAX_ROWS: whole(1).default(500_000),
 });

@@ -183,6 +183,8 @@ const Variables = z.object({
     (value) => !value || (value.reveal().length >= 20 && value.reveal().length <= 200),
     "must have 20 to 200 characters",
   ),
+  /** Name of a workspace that is made with that first admin, who is its admin. Unset: none. */
+  TEAM_WORKSPACE: z.string().trim().min(1).max(200).optional(),
   /** `false`: nobody makes projects in the default workspace, which every user is a viewer of. */
   DEFAULT_WORKSPACE_PROJECTS: flag().default(true),
   /** Bearer of `/metrics`. Unset: that path is 404. */
@@ -198,7 +200,8 @@ const Variables = z.object({
     .default(EDGE_IMAGE_SIZE_DEFAULT),
 });
 
-const Environment = Variables.superRefine(checkAlertWebhook);
+/** Every key that the service reads. */
+export const Environment = Variables.superRefine(checkAlertWebhook);
 
 export type Config = z.output<typeof Environment>;
 

@@ -220,7 +220,11 @@ function openParts(environment: object, log: Log): Parts {
       objectGraceDays: config.OBJECT_GRACE_DAYS,
       backupHoursMax: config.BACKUP_HOURS_MAX ?? null,
     },
-    registration: { mode: config.REGISTRATION, bootstrapToken: config.BOOTSTRAP_TOKEN },
+    registration: {
+      mode: config.REGISTRATION,
+      bootstrapToken: config.BOOTSTRAP_TOKEN,
+      teamWorkspace: config.TEAM_WORKSPACE,
+    },
     defaultHoldsProjects: config.DEFAULT_WORKSPACE_PROJECTS,
     metricsToken: config.METRICS_TOKEN,
     logsAll: config.LOG_REQUESTS,

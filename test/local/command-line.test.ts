@@ -96,7 +96,7 @@ describe("what is not understood", () => {
 describe("an expected failure", () => {
   it.each([
     ["edge/local/job.ts", ["list"], "start one with npm start"],
-    ["edge/local/deploy.ts", ["markets"], "MARKETS_MIGRATE_URL is not set"],
+    ["edge/local/backup.ts", ["verify"], "holds no stack's data"],
     ["gpu-node/main.ts", [], "VANTAGE_URL"],
   ])("of %s is a line without a stack, and exit code 1", (entry, args, words) => {
     const { status, stdout, stderr } = run([join(ROOT, entry), ...args]);

@@ -2,6 +2,7 @@
 // bundles each Worker and finds its bindings.
 
 import { spawnSync } from "node:child_process";
+import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { unstable_readConfig as readConfig } from "wrangler";
@@ -9,7 +10,7 @@ import { ROOT } from "../../edge/local/state.ts";
 import { WORKERS } from "../../edge/local/workers.ts";
 
 const deploy = (args: string[], environment: Record<string, string> = {}) =>
-  spawnSync(process.execPath, [join(ROOT, "edge/local/deploy.ts"), ...args], {
+  spawnSync(process.execPath, [join(ROOT, "edge/local/deploy.ts"), "--settings", "none", ...args], {
     encoding: "utf8",
     env: { PATH: process.env.PATH, HOME: process.env.HOME, CI: "true", ...environment },
   });
@@ -61,32 +62,28 @@ describe("npm run deploy", () => {
     expect(Math.max(...kibibytes)).toBeLessThan(4_096);
   });
 
-  it("says by which way people register with vision, and how old a backup may be", () => {
+  it("gives wrangler what a deployment does beyond wrangler.toml, in a form that it takes", () => {
+    const { status, stdout, stderr } = deploy(["--dry-run", "markets", "vision"], {
+      DOMAIN_MARKETS: "markets.example.com",
+      DOMAIN_VISION: "vision.example.com",
+      PLACEMENT: "aws:us-east-2",
+    });
+    expect([status, stderr]).toEqual([0, ""]);
     // Wrangler hides the values of variables that it is given.
-    const usual = deploy(["--dry-run", "vision"]).stdout;
-    expect(usual).toContain("env.REGISTRATION");
-    expect(usual).not.toContain("env.BACKUP_HOURS_MAX");
-    const { stdout } = deploy(["--dry-run", "vision"], { BACKUP_HOURS_MAX: "26" });
-    expect(stdout).toContain("env.BACKUP_HOURS_MAX");
+    expect(stdout).toContain("env.REGISTRATION");
+    expect(stdout).toContain("env.CACHE_HOST");
+    const placed = readdirSync(ROOT).filter((name) => name.startsWith("wrangler.deploy."));
+    expect(placed).toEqual([]);
   });
 
-  it("refuses to deploy before the database can be migrated, and an unknown service", () => {
-    const real = deploy(["markets"]);
-    expect([real.status, real.stderr]).toEqual([
-      1,
-      expect.stringContaining("MARKETS_MIGRATE_URL is not set"),
-    ]);
-    const vision = deploy(["vision"]);
-    expect([vision.status, vision.stderr]).toEqual([
-      1,
-      expect.stringContaining("VISION_MIGRATE_URL is not set"),
-    ]);
+  it("says what is missing before it changes anything, and refuses an unknown service", () => {
     const url = "postgresql://owner:hunter2@127.0.0.1:1/vision";
-    const withoutRoles = deploy(["vision"], { VISION_MIGRATE_URL: url });
-    expect([withoutRoles.status, withoutRoles.stderr]).toEqual([
-      1,
-      expect.stringMatching(/^VISION_WRITER_ROLE: required/),
-    ]);
+    const { status, stdout, stderr } = deploy(["markets", "vision"], { VISION_MIGRATE_URL: url });
+    expect([status, stderr]).toEqual([1, expect.stringContaining("nothing was changed")]);
+    expect(stdout).toContain("not set: CLOUDFLARE_ACCOUNT_ID, CLOUDFLARE_API_TOKEN");
+    expect(stdout).toContain("MARKETS_MIGRATE_URL is not set");
+    expect(stdout).toContain("database vision: cannot be looked at: ECONNREFUSED");
+    expect(stdout + stderr).not.toMatch(/hunter2|^ {4}at /m);
     const unknown = deploy(["--dry-run", "nope"]);
     expect([unknown.status, unknown.stderr]).toEqual([
       2,

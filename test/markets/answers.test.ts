@@ -5,6 +5,7 @@ import { gunzipSync } from "node:zlib";
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
 import { type NeonEndpoint, startNeonEndpoint } from "../../edge/local/neon.ts";
+import { parseConfig } from "../../edge/markets/config.ts";
 import { compact } from "../../edge/markets/store/compact.ts";
 import { Health, SeriesRecord } from "../../shared/markets.ts";
 import { type Cuttable, cuttable } from "../support/cuttable.ts";
@@ -30,7 +31,7 @@ beforeAll(async () => {
   world = await createWorld({
     services: ["markets", "console"],
     endpointPort: toEndpoint.port,
-    environment: { markets: { SERVICE_READ_API_KEY: KEY } },
+    environment: { markets: { SERVICE_READ_API_KEY: KEY, CACHE_HOST: "markets.example.com" } },
   });
   const vintage = await commitHours(world, "erco", FROM, [1, 2, 3]);
   known = new Date(vintage?.asOf ?? 0).toISOString();
@@ -129,6 +130,16 @@ describe("the edge cache", () => {
     const held = await get(immutable(), { "If-None-Match": cached.headers.get("ETag") ?? "" });
     expect([held.status, await held.text()]).toEqual([304, ""]);
     expect((await fetch(immutable())).status).toBe(401);
+  });
+
+  it("is asked under the service's own host name, and under no address or other text", () => {
+    const parse = (CACHE_HOST?: string) =>
+      parseConfig({ DATABASE_URL: "postgresql://a:b@host/c", STORE: {}, CACHE_HOST }).CACHE_HOST;
+    expect(parse("markets.example.com")).toBe("markets.example.com");
+    expect(parse()).toBe("cache.invalid");
+    for (const given of ["https://markets.example.com", "markets.example.com/x", "-a.b"]) {
+      expect(() => parse(given)).toThrow("CACHE_HOST: must be a host name");
+    }
   });
 
   it("keeps a body once it was asked for a second time", async () => {

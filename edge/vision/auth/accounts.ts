@@ -1,7 +1,7 @@
 // Accounts, workspaces and who is what in which. Each verb is one statement, or one batch where it
 // needs a lock first.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Membership, Role, User } from "../../../shared/vision.ts";
@@ -36,10 +36,11 @@ interface NewAccount {
 /**
  * Makes an account that is a viewer of the default workspace, and has the role of its invitation.
  * The very first one is admin of the default workspace; where there is a bootstrap token, the one
- * that has it. Fails with `not_invited` where registration is not open to it, and `email_taken`.
+ * that has it, who is also admin of a new team workspace where one is configured. Fails with
+ * `not_invited` where registration is not open to it, and `email_taken`.
  */
 export async function createAccount(parts: Parts, account: NewAccount): Promise<Account> {
-  const { mode, bootstrapToken } = parts.registration;
+  const { mode, bootstrapToken, teamWorkspace } = parts.registration;
   const { invitation: code } = account;
   const id = crypto.randomUUID();
   const isFirstAdmin =
@@ -74,6 +75,15 @@ export async function createAccount(parts: Parts, account: NewAccount): Promise<
       used AS (${invitationUse(sql`made.id`, sql`made`)}),
       logged AS (${acceptance({ ...act, requestId: account.requestId })})
       SELECT admitted.role IS NOT NULL AS admitted, EXISTS (SELECT FROM made) AS made FROM admitted`,
+    ...(isFirstAdmin && teamWorkspace !== undefined
+      ? [
+          workspaceInsert(parts, crypto.randomUUID(), {
+            act: { ...act, action: "makeWorkspace", requestId: account.requestId },
+            accountId: id,
+            name: teamWorkspace,
+          }),
+        ]
+      : []),
   ]);
   const [outcome] = created as { admitted: boolean; made: boolean }[];
   if (!outcome?.admitted) throw notInvited(mode, code);
@@ -241,9 +251,31 @@ export async function listWorkspaces(
  */
 export async function createWorkspace(
   parts: Parts,
-  { act, accountId, name }: { act: Act; accountId: string; name: string },
+  { act, accountId, name }: NewWorkspace,
 ): Promise<Workspace> {
   const id = crypto.randomUUID();
+  // Where two make the last one at once, the second counts the first's.
+  const lock = sql`SELECT FROM account WHERE id = ${accountId}::uuid FOR NO KEY UPDATE`;
+  await batch(parts.database, [lock, workspaceInsert(parts, id, { act, accountId, name })]);
+  // More rights need no new token: only what takes rights away ends the ones there are.
+  forgetSessions(parts, accountId);
+  const [made] = await listWorkspaces(parts, [id]);
+  if (made) return made;
+  const detail = "you have made as many workspaces as an account may";
+  throw new Failure("quota_exceeded", detail, {
+    data: { workspaces_max: parts.limits.accountWorkspacesMax },
+  });
+}
+
+/** A workspace that is to be made, by the account that becomes its admin. */
+interface NewWorkspace {
+  act: Act;
+  accountId: string;
+  name: string;
+}
+
+/** Makes a workspace with its admin and audit entry, where the account exists and may make one. */
+function workspaceInsert(parts: Parts, id: string, { act, accountId, name }: NewWorkspace): SQL {
   const now = iso(parts.clock());
   const entry = auditEntries(act, {
     subject: sql`'workspace:' || id`,
@@ -254,23 +286,15 @@ export async function createWorkspace(
   });
   const max = parts.limits.accountWorkspacesMax;
   const maker = sql`${accountId}::uuid`;
-  const insert = sql`
+  return sql`
     WITH made AS (
       INSERT INTO workspace (id, name, made_by, created_at)
-      SELECT ${id}::uuid, ${name}, ${maker}, ${now}::timestamptz
-       WHERE (SELECT count(*) FROM workspace WHERE made_by = ${maker}) < ${max}::int
+      SELECT ${id}::uuid, ${name}::text, account.id, ${now}::timestamptz
+        FROM account WHERE account.id = ${maker}
+         AND (SELECT count(*) FROM workspace WHERE made_by = ${maker}) < ${max}::int
       RETURNING id),
     joined AS (
       INSERT INTO membership (workspace_id, account_id, role)
       SELECT id, ${maker}, 'admin' FROM made)
     ${entry}`;
-  // Where two make the last one at once, the second counts the first's.
-  const lock = sql`SELECT FROM account WHERE id = ${maker} FOR NO KEY UPDATE`;
-  await batch(parts.database, [lock, insert]);
-  // More rights need no new token: only what takes rights away ends the ones there are.
-  forgetSessions(parts, accountId);
-  const [made] = await listWorkspaces(parts, [id]);
-  if (made) return made;
-  const detail = "you have made as many workspaces as an account may";
-  throw new Failure("quota_exceeded", detail, { data: { workspaces_max: max } });
 }

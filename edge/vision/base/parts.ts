@@ -60,6 +60,8 @@ export interface Parts {
     mode: RegistrationMode;
     /** Makes the first admin of the default workspace, once. */
     bootstrapToken: Secret | undefined;
+    /** Name of the workspace that is made with that admin; undefined: none. */
+    teamWorkspace: string | undefined;
   };
   /** Whether projects may lie in the default workspace, which every user is a viewer of. */
   defaultHoldsProjects: boolean;

@@ -48,6 +48,7 @@ beforeAll(async () => {
   world = await worldOf({
     REGISTRATION: "invited",
     BOOTSTRAP_TOKEN: BOOTSTRAP,
+    TEAM_WORKSPACE: "north",
     DEFAULT_WORKSPACE_PROJECTS: "false",
   });
   url = world.urls.vision;
@@ -59,11 +60,23 @@ describe("an installation of invited people", () => {
     expect(await attempt("another token")).toEqual(REFUSED);
     expect(await attempt("")).toEqual([422, "invalid_request"]);
     admin = await register(url, somebody(), BOOTSTRAP);
-    expect(Object.values(await rolesOf(admin))).toEqual(["admin"]);
+    const roles = Object.entries(await rolesOf(admin));
+    expect(roles.map(([, role]) => role)).toEqual(["admin", "admin"]);
     expect(await attempt(BOOTSTRAP)).toEqual(REFUSED);
     const made = await admin.ask("POST", "/admin/workspaces", { name: "team" });
     workspace = String(made.body.workspace_id);
     await admin.renew();
+  });
+
+  it("has a workspace for the team's projects from then on, of which that admin is one", async () => {
+    const { body } = await admin.ask("GET", "/auth/me");
+    const north = (body.workspaces as { workspace_id: string; name: string }[]).find(
+      ({ name }) => name === "north",
+    );
+    const wish = { name: "p", workspace_id: north?.workspace_id };
+    expect((await admin.ask("POST", "/projects", wish)).status).toBe(201);
+    const log = await admin.ask("GET", "/admin/audit?action=makeWorkspace");
+    expect(JSON.stringify(log.body)).toContain(`workspace:${north?.workspace_id}`);
   });
 
   it("lets somebody in by an invitation, once, who has its role in its workspace", async () => {
