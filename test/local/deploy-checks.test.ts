@@ -61,6 +61,7 @@ describe("keys of the services", () => {
     expect(keysOf("vision", "secret")).toEqual([
       ...["DATABASE_URL", "TOKEN_SECRET", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"],
       ...["DEVICE_SIGNING_KEY", "SEALING_KEY", "BOOTSTRAP_TOKEN", "METRICS_TOKEN"],
+      ...["ALERT_WEBHOOK_URL", "ALERT_WEBHOOK_SECRET"],
     ]);
     expect(keysOf("vision", "variable")).toEqual(expect.arrayContaining(["S3_URL", "AUDIT_DAYS"]));
     expect(keysOf("infer", "binding")).toEqual(["MEDIA"]);

@@ -300,7 +300,8 @@ export const stillRuns = ({ state }: Pick<JobRow, "state">): Failure =>
 /**
  * Runs a statement alone among the edits of its job: classes do not come or go under it, and two
  * edits of many annotations do not wait for each other's. `after` is run with it, and sees what it
- * did; `isLarge` says that it joins thousands of rows. An edit of a hundred thousand takes longer than the database gives other statements.
+ * did; `isLarge` says that it joins thousands of rows. An edit of a hundred thousand takes longer
+ * than the database gives other statements.
  */
 export async function inJob<Row>(
   database: Database,
@@ -309,7 +310,7 @@ export async function inJob<Row>(
   { after = sql`SELECT`, isLarge = false }: { after?: SQL; isLarge?: boolean } = {},
 ) {
   const lock = sql`SELECT id FROM job WHERE id = ${jobId}::uuid FOR NO KEY UPDATE`;
-  // Where a table's statistics are of before it was filled, Postgres would compare all with all.
+  // By statistics of before a table was filled, Postgres would compare all with all.
   const joins = sql`SELECT set_config('enable_nestloop', ${isLarge ? "off" : "on"}, true)`;
   const all = [lock, joins, statement, after] as const;
   const [, , rows] = await patientBatch<[unknown, unknown, Row, unknown]>(database, all);

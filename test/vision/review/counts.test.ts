@@ -4,13 +4,9 @@
 // A failure names its seed; SEED= runs it again.
 
 import { sql } from "drizzle-orm";
-import { drizzle } from "drizzle-orm/node-postgres";
 import fc from "fast-check";
-import pg from "pg";
-import { beforeAll, describe, expect, inject, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import type { z } from "zod";
-import type { Database } from "../../../edge/http/database.ts";
-import { superuser } from "../../../edge/local/postgres.ts";
 import { findJob } from "../../../edge/vision/labeling/jobs.ts";
 import { statusOf } from "../../../edge/vision/labeling/status.ts";
 import { listAnnotations, ORDERS } from "../../../edge/vision/review/annotation-pages.ts";
@@ -25,6 +21,7 @@ import {
   Stats,
 } from "../../../shared/labeling.ts";
 import { frameId } from "../../../shared/vision.ts";
+import { ownSession } from "../../support/own-session.ts";
 import {
   labelAs,
   newProject,
@@ -423,8 +420,9 @@ describe("a job of 20,000 annotations, right after they were stored", () => {
         generate_series(0, ${ANNOTATIONS - 1}::int) n
        WHERE j.id = ${id}::uuid AND v.position = n % 2`);
     const own = await ownSession(world);
-    const { workspace } = own;
-    const job = await findJob(own.database, [workspace], id);
+    const { rows } = await world.visionDatabase.execute<{ workspace: string }>(sql`
+      SELECT workspace_id::text AS workspace FROM job WHERE id = ${id}::uuid`);
+    const job = await findJob(own.database, [rows[0]?.workspace ?? ""], id);
     const page = (filter: object, sort: keyof typeof ORDERS = "frame") =>
       listAnnotations(
         own.database,
@@ -453,51 +451,10 @@ describe("a job of 20,000 annotations, right after they were stored", () => {
       "what repeats": () => page({ duplicates: true }),
     };
     const read: Record<string, number> = {};
-    for (const [name, act] of Object.entries(reads)) read[name] = await own.rowsRead(act);
+    for (const [name, act] of Object.entries(reads))
+      read[name] = await own.rowsRead("annotation", act);
     await own.end();
     const tooMany = Object.entries(read).filter(([, rows]) => !(rows <= READ_MAX));
     expect(tooMany).toEqual([]);
   });
 });
-
-/** A session of a test's own at the vision database, which tells what was read in it. */
-async function ownSession({ visionDatabase }: World) {
-  const { rows } = await visionDatabase.execute<{ name: string; workspace: string }>(sql`
-    SELECT current_database() AS name,
-      (SELECT workspace_id::text FROM project WHERE id = ${projectId}::uuid) AS workspace`);
-  const { name = "", workspace = "" } = rows[0] ?? {};
-  const { port, credentials } = inject("postgres");
-  const client = new pg.Client(superuser(port, credentials.superuser, name));
-  await client.connect();
-  const node = drizzle(client);
-  // What reads use of a database: statements one by one, and some in one transaction.
-  const database = Object.assign(node, {
-    batch: async (statements: Promise<unknown>[]) => {
-      const results = [];
-      for (const one of statements) results.push(await one);
-      return results;
-    },
-    // Of the two drivers' types the statements' answers alone are asked for.
-  }) as unknown as Database;
-  return {
-    database,
-    workspace,
-    /** Rows of annotations that an act reads, by whatever way. */
-    async rowsRead(act: () => Promise<unknown>): Promise<number> {
-      const read = async () => {
-        // Since the session's own counts were handed over, which is once in a while.
-        const { rows: told } = await client.query<{ read: number }>(`
-          SELECT (seq_tup_read + coalesce(idx_tup_fetch, 0))::int AS read
-            FROM pg_stat_xact_user_tables WHERE relname = 'annotation'`);
-        return told[0]?.read ?? NaN;
-      };
-      await client.query("BEGIN");
-      const before = await read();
-      await act();
-      const after = await read();
-      await client.query("ROLLBACK");
-      return after - before;
-    },
-    end: () => client.end(),
-  };
-}
