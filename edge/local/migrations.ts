@@ -1,6 +1,6 @@
 // Migrations, applied beside services that work: each is a transaction that gives way to whoever
-// uses a table, or, where it makes an index CONCURRENTLY, statements that lock nobody out and can be
-// run again.
+// uses a table. One with an index CONCURRENTLY locks nobody out; its statements are run one by
+// one, and may be run again.
 
 import { join } from "node:path";
 import { readMigrationFiles } from "drizzle-orm/migrator";
