@@ -3,7 +3,7 @@
 
 import { superuser } from "../../edge/local/postgres.ts";
 import { frameId } from "../../shared/vision.ts";
-import { migrateBeside } from "../support/migrated-beside.ts";
+import { migrateBeside } from "../support/releases.ts";
 import { startAnnotated } from "./annotated-world.ts";
 
 const ANNOTATIONS = Number(process.env.ANNOTATIONS ?? 1_000_000);

@@ -7,7 +7,7 @@ import { afterEach, expect, inject, it } from "vitest";
 import { migrateDatabase } from "../../edge/local/migrations.ts";
 import { superuser } from "../../edge/local/postgres.ts";
 import { frameId } from "../../shared/vision.ts";
-import { laterRelease, migrateBeside } from "../support/migrated-beside.ts";
+import { laterRelease, migrateBeside } from "../support/releases.ts";
 import { copyDatabases } from "../support/postgres.ts";
 import {
   labelAs,

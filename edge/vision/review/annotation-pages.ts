@@ -123,7 +123,7 @@ export async function listAnnotations(
       ),
       sql` UNION ALL `,
     );
-  const few = lookedUp(filter, where, stretches);
+  const few = lookedUp(filter, where, { sort, stretches });
   const found = few
     ? sql`${inOrder(sql`${where} AND (SELECT is_large FROM size)`)} UNION ALL ${few.rows}`
     : inOrder(where);
@@ -174,11 +174,21 @@ function groupsOf({ jobId, className, accepted, source }: AnnotationFilter): SQL
 function lookedUp(
   filter: AnnotationFilter,
   where: SQL,
-  stretches: readonly SQL[],
+  { sort, stretches }: { sort: Order; stretches: readonly SQL[] },
 ): { isLarge: SQL; rows: SQL } | null {
-  if (isOfFrames(filter)) return null;
   const { className, accepted, source, confidenceMax } = filter;
   const following = sql`(${sql.join([...stretches], sql` OR `)})`;
+  const rows = sql`
+      SELECT * FROM (
+        SELECT * FROM annotation a WHERE ${where} AND ${following}
+           AND NOT (SELECT is_large FROM size) OFFSET 0) a`;
+  if (filter.frame || filter.trackId !== undefined) return { isLarge: sql`false`, rows };
+  if (isOfFrames(filter)) {
+    // Their own order finds them; for another one there may be too many others between.
+    return sort === "frame"
+      ? null
+      : { isLarge: sql`${storedOf(filter)} > ${LOOKED_UP_MAX}::int`, rows };
+  }
   if (className !== undefined || accepted !== undefined || source) {
     const groups = sql`annotation_count n WHERE ${groupsOf(filter)}`;
     return {
@@ -198,11 +208,22 @@ function lookedUp(
     isLarge: sql`(SELECT count(*) FROM (
       SELECT FROM annotation a WHERE ${where} LIMIT ${LOOKED_UP_MAX + 1}::int) f)
       > ${LOOKED_UP_MAX}::int`,
-    rows: sql`
-      SELECT * FROM (
-        SELECT * FROM annotation a WHERE ${where} AND ${following}
-           AND NOT (SELECT is_large FROM size) OFFSET 0) a`,
+    rows,
   };
+}
+
+/** How many annotations there are on the frames of a video, or of a stretch, that are named. */
+function storedOf({ jobId, videoId, fromIndex, toIndex }: AnnotationFilter): SQL {
+  const conditions = [
+    sql`job_id = ${jobId}::uuid`,
+    videoId && sql`video_id = ${videoId}::uuid`,
+    fromIndex !== undefined && sql`frame_index >= ${fromIndex}::int`,
+    toIndex !== undefined && sql`frame_index < ${toIndex}::int`,
+  ];
+  return sql`(SELECT coalesce(sum(stored), 0) FROM frame_count WHERE ${sql.join(
+    conditions.filter((one): one is SQL => Boolean(one)),
+    sql` AND `,
+  )})`;
 }
 
 /** How many annotations a filter names, for a SELECT; null where no counts tell it. */

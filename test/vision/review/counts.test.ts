@@ -304,6 +304,7 @@ async function compareLists(id: string, shown: readonly KnownRow[]) {
     ["min_confidence=1", rows.filter((row) => (row.confidence ?? 1) >= 1)],
     ["min_confidence=0.333", rows.filter((row) => (row.confidence ?? 1) >= 0.333)],
     ["max_confidence=0.7", shown.filter((row) => row.confidence !== null && row.confidence <= 0.7)],
+    [`frame_id=${video}.1`, shown.filter((row) => row.frame === `${video}.1`)],
     [
       `video_id=${video}&accepted=false`,
       shown.filter((row) => row.frame.startsWith(video) && row.review === "rejected"),
@@ -412,7 +413,7 @@ describe("a job of 20,000 annotations, right after they were stored", () => {
     await world.visionDatabase.execute(sql`
       INSERT INTO annotation (id, workspace_id, job_id, video_id, frame_index, class_number, x1, y1,
         x2, y2, confidence, review, source, duplicate_of)
-      SELECT md5(${id}::text || n)::uuid, j.workspace_id, j.id, v.video_id, n % ${FRAMES}::int,
+      SELECT md5(${id}::text || n)::uuid, j.workspace_id, j.id, v.video_id, n / 2 % 500,
         CASE WHEN n % 2000 = 0 THEN 2 ELSE n % 2 END, 0, 0, 1 + n % 90, 10, (n % 100) / 100.0,
         CASE WHEN n % 5000 = 0 THEN 'rejected' ELSE 'pending' END, 'model',
         CASE WHEN n % 5 = 4 THEN md5(${id}::text || (n - 1))::uuid END
@@ -448,6 +449,8 @@ describe("a job of 20,000 annotations, right after they were stored", () => {
       "the few that were rejected": () => page({ accepted: false }, "confidence"),
       "what nobody did": () => page({ source: "person" }),
       "what is pending": () => page({ accepted: null }, "-confidence"),
+      "a frame, by confidence": () =>
+        page({ frame: { videoId: videos[0] ?? "", index: 1 } }, "confidence"),
       "what repeats": () => page({ duplicates: true }),
     };
     const read: Record<string, number> = {};
