@@ -46,6 +46,8 @@ let fatal: string | null = null;
 let superuserClient: pg.Client;
 let world: World;
 let owner: Person;
+/** The installation's own admin. */
+let operator: Person;
 /** Somebody whose session may end. */
 let leaving: Person;
 let nodeToken: string;
@@ -62,12 +64,12 @@ beforeAll(async () => {
   world = await createWorld({ endpointPort: port, writerPort: port, visionPort: port });
   await onlySchedules(world, []);
   await commitHours(world, "erco", FROM, [1, 2, 3]);
-  const admin = await register(world.urls.vision);
-  const tenant = await newTenant(world.urls.vision, admin, "admin");
+  operator = await register(world.urls.vision);
+  const tenant = await newTenant(world.urls.vision, operator, "admin");
   owner = tenant.member;
   leaving = await register(world.urls.vision);
   ids = { ...(await everything(world, tenant)), queue_name: "label" };
-  const node = await registerTestNode(world.urls.vision, admin);
+  const node = await registerTestNode(world.urls.vision, operator);
   nodeToken = node.headers.Authorization ?? "";
 });
 afterAll(async () => {
@@ -160,9 +162,9 @@ const MORE_BODIES: Record<string, object> = {
 /** What devices do, with tokens of theirs. */
 const OF_DEVICES =
   /\/devices\/\{device_id\}\/(manifest|artifact|heartbeat|token|sync-logs|images)$/;
-/** Sockets, one that takes no JSON, and what the object store or the blocks alone answer. */
+/** Sockets, one that takes no JSON, and what no database is asked for. */
 const OTHERS =
-  /^(GET \/(progress|node\/(socket|line)|workflows\/blocks|link-videos)|POST \/(train\/weights|workflows\/(check|import\/roboflow)))$/;
+  /^(GET \/(progress|node\/(socket|line)|workflows\/blocks|link-videos)|POST \/(admin\/incidents\/test|train\/weights|workflows\/(check|import\/roboflow)))$/;
 
 const marketsRequests = (): Request[] =>
   MARKETS.map((path) => ({ url: world.urls.markets, method: "GET", path, headers: {} }));
@@ -192,7 +194,8 @@ async function visionRequests(): Promise<Request[]> {
       const route = `${method} ${own}`;
       if (!("503" in responses) || OTHERS.test(route)) return [];
       // A request may reach the database when it is back: what ends a session ends nobody's here.
-      const { tokens } = own.startsWith("/auth/") ? leaving : owner;
+      const person = own.startsWith("/admin/incidents") ? operator : owner;
+      const { tokens } = own.startsWith("/auth/") ? leaving : person;
       const user = own.startsWith("/node/") ? nodeToken : `Bearer ${tokens.access_token}`;
       const bearer = OF_DEVICES.test(own) ? "Bearer vdt_unheard-of" : user;
       return [

@@ -262,7 +262,7 @@ describe("the registry", () => {
     const device = segmenter.info.device;
     await segmenter.dispose();
     expect(device === "cuda" ? [] : warnings).toEqual(
-      device === "cuda" ? [] : ["segmenter_cuda_missing"],
+      device === "cuda" ? [] : ["cuda_provider_unusable"],
     );
   });
 });
