@@ -140,6 +140,10 @@ const aPixel =
 export const EXAMPLES: Readonly<Record<string, unknown>> = {
   accepted: true,
   "listAnnotations.accepted": "true",
+  "listAnnotations.cursor": btoa(JSON.stringify(["confidence", 0.93, id("41")])).replaceAll(
+    "=",
+    "",
+  ),
   alias: "production",
   "listAuditEntries.action": "setRole",
   "listAuditEntries.actor_id": id("14"),

@@ -18,13 +18,13 @@ const operatorErrors = errorResponses("unauthorized", "forbidden", "store_unavai
 
 export const Incident = z
   .object({
-    incident_id: z.uuid(),
+    incident_id: z.uuid().meta({ description: "the incident's own id" }),
     kind: z.enum(INCIDENT_KINDS),
     subject: z.string().meta({
       description: "the node's or endpoint's id, the kind of task, the duty or the database",
     }),
     detail: z.string().meta({ description: "one sentence, for people" }),
-    raised_at: z.iso.datetime(),
+    raised_at: z.iso.datetime().meta({ description: "when it was noticed" }),
     recovered_at: z.iso.datetime().nullable().meta({ description: "null: it is not over" }),
     delivery: z
       .enum(DELIVERIES)
