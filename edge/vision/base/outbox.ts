@@ -4,9 +4,10 @@
 // claimed at once, so that one that hangs holds up no other's.
 
 import { type SQL, sql } from "drizzle-orm";
-import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
+import { HOUR, MINUTE } from "../../../shared/time.ts";
 import { performEach } from "../../http/duties.ts";
 import type { Parts } from "./parts.ts";
+import { instant } from "./sql.ts";
 
 /** Pauses between attempts; after the last one, within a day, a message is given up. */
 const PAUSES_MS = [MINUTE, 5 * MINUTE, HOUR, 4 * HOUR, 12 * HOUR] as const;
@@ -32,8 +33,6 @@ export interface ClaimedMessage extends Record<string, unknown> {
   /** That were made, this one among them. */
   attempts: number;
 }
-
-const instant = (milliseconds: number): SQL => sql`${iso(milliseconds)}::timestamptz`;
 
 /** The parts of a statement that claim what is due; the last one is `claimed`. */
 export const claimDue = (

@@ -1,8 +1,18 @@
-// Lists on their way into SQL: as one jsonb parameter, so that a statement has the same text
-// whatever their length.
+// Values on their way into SQL: instants, conditions, and lists as one jsonb parameter, so that a
+// statement has the same text whatever their length.
 
 import { type SQL, sql } from "drizzle-orm";
+import { iso } from "../../../shared/time.ts";
 import { storable } from "../../http/storable.ts";
+
+/** An instant, epoch milliseconds, as Postgres takes it. */
+export const instant = (milliseconds: number): SQL => sql`${iso(milliseconds)}::timestamptz`;
+
+/** The conditions that are given, of which all have to hold; none holds always. */
+export function allOf(conditions: readonly (SQL | false | "" | undefined)[]): SQL {
+  const given = conditions.filter((one): one is SQL => Boolean(one));
+  return given.length === 0 ? sql`true` : sql.join(given, sql` AND `);
+}
 
 /** UUIDs as rows of a subquery, for IN: how every list of workspaces reaches a statement. */
 export const idList = (ids: readonly string[]): SQL =>

@@ -5,8 +5,9 @@
 
 import { sql } from "drizzle-orm";
 import { ERRORS } from "../../../shared/errors.ts";
-import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
+import { HOUR, MINUTE } from "../../../shared/time.ts";
 import type { Parts } from "../base/parts.ts";
+import { instant } from "../base/sql.ts";
 import type { Counts } from "./rollups.ts";
 
 /** Requests of so long are looked at together, to the minute. */
@@ -96,7 +97,7 @@ export async function noteFaults(
   try {
     await database.execute(sql`
       INSERT INTO endpoint_faults AS f (endpoint_id, requests, faults, at)
-      SELECT id, ${requests}::int, ${faults}::int, ${iso(clock())}::timestamptz
+      SELECT id, ${requests}::int, ${faults}::int, ${instant(clock())}
         FROM endpoint WHERE id = ${endpointId}::uuid
       ON CONFLICT (endpoint_id) DO UPDATE SET requests = excluded.requests,
         faults = excluded.faults, at = excluded.at WHERE f.at < excluded.at`);

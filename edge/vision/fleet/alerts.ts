@@ -13,8 +13,7 @@ import { batch, wireTime } from "../../http/database.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
 import type { Parts } from "../base/parts.ts";
 import { seal } from "../base/sealing.ts";
-import { idList } from "../base/sql.ts";
-import { instantOf } from "./device-access.ts";
+import { idList, instant } from "../base/sql.ts";
 import { hadTimeSince, stateAt } from "./devices.ts";
 import { single } from "./readings.ts";
 
@@ -35,13 +34,13 @@ type AlertParts = Pick<Parts, "database" | "clock">;
  */
 export async function noticeAlerts({ database, clock }: AlertParts): Promise<void> {
   const at = clock();
-  const now = instantOf(at);
+  const now = instant(at);
   const isHeard = sql`state IN ('online', 'late')`;
   await database.execute(sql`
     WITH watch AS (
       INSERT INTO fleet_watch AS w (since, seen_at) VALUES (${now}, ${now})
       ON CONFLICT (id) DO UPDATE SET seen_at = greatest(w.seen_at, excluded.seen_at),
-        since = CASE WHEN w.seen_at < ${instantOf(at - WATCH_GAP_MS)} THEN excluded.since
+        since = CASE WHEN w.seen_at < ${instant(at - WATCH_GAP_MS)} THEN excluded.since
           ELSE w.since END
       RETURNING since),
     standing AS (
@@ -90,7 +89,7 @@ export async function noticeAlerts({ database, clock }: AlertParts): Promise<voi
 export async function forgetAlerts({ database, clock }: AlertParts): Promise<void> {
   await database.execute(sql`
     DELETE FROM device_alert WHERE id IN (
-      SELECT id FROM device_alert WHERE recovered_at < ${instantOf(clock() - KEPT_MS)}
+      SELECT id FROM device_alert WHERE recovered_at < ${instant(clock() - KEPT_MS)}
        LIMIT ${FORGOTTEN_MAX}::int)`);
 }
 
@@ -147,7 +146,7 @@ export async function changeFleetSettings(
   { change, act }: { change: FleetChange; act: Act },
 ): Promise<FleetSettings> {
   const { hot_c, low_battery, webhook } = change;
-  const now = instantOf(parts.clock());
+  const now = instant(parts.clock());
   const sealed = webhook
     ? await seal(parts.sealing, webhookUse(workspaceId), JSON.stringify(webhook))
     : null;

@@ -16,7 +16,8 @@ import { wireTime } from "../../http/database.ts";
 import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
 import { repeatFor } from "../base/repeat.ts";
-import { instantOf, noteFirstUse, opensAt } from "./device-access.ts";
+import { instant } from "../base/sql.ts";
+import { noteFirstUse, opensAt } from "./device-access.ts";
 import type { FleetHooks } from "./hooks.ts";
 import { requireShallow, single } from "./readings.ts";
 
@@ -103,7 +104,7 @@ function beatStatement(
 ) {
   const { battery, temperature, uptime, free_bytes, inference_rate, ...rest } = heartbeat;
   const { agent_version, boot_id, model, time: _, ...extra } = rest;
-  const at = instantOf(now);
+  const at = instant(now);
   const readings = sql`${single(battery)}::real, ${single(temperature)}::real, ${uptime}::float8,
     ${free_bytes}::bigint, ${single(inference_rate)}::real`;
   const opened =
@@ -116,7 +117,7 @@ function beatStatement(
   const reported = model === null ? sql`NULL::jsonb` : jsonb(model);
   // Whether a state `s` is late; nothing is known where either lacks its boot or uptime.
   const isLate = sql`(s.boot_id = ${boot_id}::text AND ${uptime}::float8 < s.uptime_seconds
-    AND s.beat_at > ${instantOf(now - LATE_MS)})`;
+    AND s.beat_at > ${instant(now - LATE_MS)})`;
   return sql`
     WITH known AS (${opened}),
     own AS (SELECT id FROM known WHERE id = ${deviceId}::uuid),
@@ -140,7 +141,7 @@ function beatStatement(
       SELECT own.id, ${at}, ${readings} FROM own
        WHERE NOT EXISTS (SELECT FROM former WHERE is_late)
          AND NOT EXISTS (SELECT FROM device_beat b WHERE b.device_id = own.id
-         AND b.at > ${instantOf(now - KEPT_APART_MS)})
+         AND b.at > ${instant(now - KEPT_APART_MS)})
       ON CONFLICT DO NOTHING)
     SELECT d.id::text AS "deviceId", d.workspace_id::text AS "workspaceId",
       d.interval_seconds AS "intervalSeconds", known.is_new AS "isNew",
@@ -209,7 +210,7 @@ export async function condenseReadings({
   const moved = sql`
     moved AS (
       DELETE FROM device_beat b USING (
-        SELECT device_id, at FROM device_beat WHERE at < ${instantOf(until)}
+        SELECT device_id, at FROM device_beat WHERE at < ${instant(until)}
          ORDER BY at LIMIT ${MOVED_MAX}::int) o
        WHERE b.device_id = o.device_id AND b.at = o.at RETURNING b.*),
     means AS (
@@ -224,7 +225,7 @@ export async function condenseReadings({
   const forgotten = sql`
     forgotten AS (
       DELETE FROM device_mean m USING (
-        SELECT device_id, at FROM device_mean WHERE at < ${instantOf(now - MEANS_MS)}
+        SELECT device_id, at FROM device_mean WHERE at < ${instant(now - MEANS_MS)}
          ORDER BY at LIMIT ${MOVED_MAX}::int) o
        WHERE m.device_id = o.device_id AND m.at = o.at RETURNING 1)`;
   await repeatFor({ clock }, MOVING_MS, () => counted(forgotten, sql`forgotten`));

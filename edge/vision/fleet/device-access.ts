@@ -5,11 +5,11 @@
 import { type SQL, sql } from "drizzle-orm";
 import type { Context, MiddlewareHandler } from "hono";
 import { assert, Failure } from "../../../shared/errors.ts";
-import { iso } from "../../../shared/time.ts";
 import { randomText, sha256, toBase64url } from "../auth/digest.ts";
 import { authenticate } from "../auth/scope.ts";
 import { bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
+import { instant } from "../base/sql.ts";
 
 export const DEVICE_TOKEN_PREFIX = "vdt_";
 const TOKEN_BYTES = 32;
@@ -67,9 +67,6 @@ export const noDevice = () => new Failure("not_found", "no such device, or not t
 export const opensAt = (now: SQL): SQL => sql`(t.expires_at IS NULL OR t.expires_at > ${now})
   AND d.revoked_at IS NULL AND d.deleted_at IS NULL`;
 
-/** An instant of the injected clock, in a statement. */
-export const instantOf = (milliseconds: number): SQL => sql`${iso(milliseconds)}::timestamptz`;
-
 /** Lets a request pass only with the token of the device that its path names. */
 export function authenticateDevice(): MiddlewareHandler {
   return async (context, next) => {
@@ -109,7 +106,7 @@ async function deviceOfToken(
     SELECT d.id::text AS "deviceId", d.workspace_id::text AS "workspaceId",
       t.used_at IS NULL AS "isNew"
       FROM device_token t JOIN device d ON d.id = t.device_id
-     WHERE t.hash = decode(${hash}, 'hex') AND ${opensAt(instantOf(now))}`);
+     WHERE t.hash = decode(${hash}, 'hex') AND ${opensAt(instant(now))}`);
   const [found] = rows;
   if (!found) return null;
   const { isNew, deviceId, workspaceId } = found;
@@ -122,10 +119,10 @@ export async function noteFirstUse(
   { database }: Pick<Parts, "database">,
   { hash, now }: { hash: string; now: number },
 ): Promise<void> {
-  const ends = instantOf(now + TOKEN_OVERLAP_SECONDS * 1_000);
+  const ends = instant(now + TOKEN_OVERLAP_SECONDS * 1_000);
   await database.execute(sql`
     WITH used AS (
-      UPDATE device_token SET used_at = ${instantOf(now)}
+      UPDATE device_token SET used_at = ${instant(now)}
        WHERE hash = decode(${hash}, 'hex') AND used_at IS NULL RETURNING hash, device_id)
     UPDATE device_token o SET expires_at = least(o.expires_at, ${ends}) FROM used
      WHERE o.device_id = used.device_id AND o.hash <> used.hash`);
@@ -145,7 +142,7 @@ export async function rotateToken(
   { deviceId }: DeviceIdentity,
 ): Promise<string> {
   const token = newDeviceToken();
-  const now = instantOf(clock());
+  const now = instant(clock());
   await database.execute(sql`
     WITH ended AS (
       DELETE FROM device_token WHERE device_id = ${deviceId}::uuid

@@ -15,8 +15,7 @@ import { type Database, wireTime } from "../../http/database.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
 import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
-import { breaksReference, idList, textList } from "../base/sql.ts";
-import { instantOf } from "./device-access.ts";
+import { breaksReference, idList, instant, textList } from "../base/sql.ts";
 import { codeEntry, newCode } from "./enrolment.ts";
 
 /** Devices of a workspace. */
@@ -67,7 +66,7 @@ export async function listDevices(
   workspaces: readonly string[],
   { group, tag, status, offset, limit }: DeviceFilter,
 ): Promise<{ items: Device[]; total: number }> {
-  const now = instantOf(clock());
+  const now = instant(clock());
   const conditions = [
     sql`d.workspace_id IN ${idList(workspaces)} AND d.deleted_at IS NULL`,
     group !== undefined && sql`d.group_name = ${group}`,
@@ -91,7 +90,7 @@ async function findDevice(
   deviceId: string,
 ): Promise<Device> {
   const { rows } = await database.execute<DeviceRow>(sql`
-    SELECT ${deviceColumns(instantOf(clock()))}
+    SELECT ${deviceColumns(instant(clock()))}
       FROM device d LEFT JOIN device_state s ON s.device_id = d.id
      WHERE d.id = ${deviceId}::uuid AND d.workspace_id IN ${idList(workspaces)}
        AND d.deleted_at IS NULL`);
@@ -133,7 +132,7 @@ export async function createDevice(
 ): Promise<{ device: Device } & EnrolmentCode> {
   const { workspaceId, act } = device;
   const fresh = await newCode(parts);
-  const [id, now] = [crypto.randomUUID(), instantOf(parts.clock())];
+  const [id, now] = [crypto.randomUUID(), instant(parts.clock())];
   const { rows } = await parts.database
     .execute(sql`
       WITH made AS (
@@ -177,7 +176,7 @@ export async function updateDevice(
     change.tags !== undefined && sql`tags = ARRAY ${textList(change.tags)}`,
     change.projectId !== undefined && sql`project_id = ${change.projectId}::uuid`,
     change.intervalSeconds !== undefined && sql`interval_seconds = ${change.intervalSeconds}::int`,
-    sql`updated_at = ${instantOf(parts.clock())}`,
+    sql`updated_at = ${instant(parts.clock())}`,
   ].filter((one): one is SQL => Boolean(one));
   await parts.database
     .execute(sql`
@@ -207,7 +206,7 @@ export async function revokeDevice(
 ): Promise<void> {
   const { rows } = await database.execute(sql`
     WITH gone AS (
-      UPDATE device SET revoked_at = ${instantOf(clock())}
+      UPDATE device SET revoked_at = ${instant(clock())}
        WHERE id = ${device_id}::uuid AND revoked_at IS NULL AND deleted_at IS NULL
       RETURNING id, workspace_id, name, revoked_at),
     tokens AS (DELETE FROM device_token USING gone WHERE device_id = gone.id),
@@ -232,7 +231,7 @@ export async function deleteDevice(
   });
   const { rows } = await database.execute(sql`
     WITH gone AS (
-      UPDATE device SET deleted_at = ${instantOf(clock())}
+      UPDATE device SET deleted_at = ${instant(clock())}
        WHERE id = ${device_id}::uuid AND deleted_at IS NULL RETURNING id, workspace_id, name),
     tokens AS (DELETE FROM device_token USING gone WHERE device_id = gone.id),
     codes AS (DELETE FROM device_code USING gone WHERE device_id = gone.id),

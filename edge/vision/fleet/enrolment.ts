@@ -14,7 +14,8 @@ import { type Act, actorKindOf, auditEntries } from "../auth/audit.ts";
 import { randomText, sha256, toBase64url } from "../auth/digest.ts";
 import { keyedHash } from "../auth/tokens.ts";
 import type { Parts } from "../base/parts.ts";
-import { instantOf, newDeviceToken, opensAt, tokenOf } from "./device-access.ts";
+import { instant } from "../base/sql.ts";
+import { newDeviceToken, opensAt, tokenOf } from "./device-access.ts";
 
 const CODE_PREFIX = "vdc_";
 /** 128 bits, which nobody guesses. */
@@ -81,7 +82,7 @@ export async function renewCode(
     former AS (DELETE FROM device_code USING made WHERE device_id = made.id AND used_at IS NULL),
     code AS (
       INSERT INTO device_code (hash, device_id, created_by, created_at, expires_at)
-      SELECT decode(${fresh.hash}, 'hex'), id, ${act.actorId}::uuid, ${instantOf(parts.clock())},
+      SELECT decode(${fresh.hash}, 'hex'), id, ${act.actorId}::uuid, ${instant(parts.clock())},
         ${fresh.expiresAt}::timestamptz FROM made),
     logged AS (${codeEntry(act, fresh)})
     SELECT id FROM made`);
@@ -132,7 +133,7 @@ async function useCode(
   requestId: string,
 ): Promise<(Enrolment & { token: string }) | null> {
   const token = nonce === undefined ? newDeviceToken() : await tokenOf({ code, nonce });
-  const now = instantOf(clock());
+  const now = instant(clock());
   const { rows } = await database.execute<Enrolment>(sql`
     WITH used AS (
       UPDATE device_code c SET used_at = ${now} FROM device d

@@ -14,11 +14,12 @@ import { DAY } from "../../../shared/time.ts";
 import { batch } from "../../http/database.ts";
 import { toHex } from "../auth/digest.ts";
 import type { Parts } from "../base/parts.ts";
+import { instant } from "../base/sql.ts";
 import { checkQuota, lockRoom } from "../projects/videos.ts";
 import { withHeldFile } from "../serving/predictions.ts";
 import { addImage } from "../uploads/images.ts";
 import { IMAGE } from "../uploads/media-types.ts";
-import { type DeviceIdentity, instantOf } from "./device-access.ts";
+import type { DeviceIdentity } from "./device-access.ts";
 
 /** Images look the same whose hashes differ in at most so many of 64 bits. */
 const BITS_MAX = 6;
@@ -144,13 +145,13 @@ async function landImage(
          ORDER BY created_at DESC LIMIT 1),
       budget AS (
         SELECT count(*) >= ${DEVICE_IMAGES_DAILY_MAX}::int AS is_spent FROM device_image
-         WHERE device_id = ${deviceId}::uuid AND created_at > ${instantOf(now - DAY)}),
+         WHERE device_id = ${deviceId}::uuid AND created_at > ${instant(now - DAY)}),
       made AS (
         INSERT INTO device_image (id, workspace_id, device_id, project_id, video_id, boot_id, seq,
           hash, sha256, created_at)
         SELECT gen_random_uuid(), ${workspaceId}::uuid, ${deviceId}::uuid, ${projectId}::uuid,
           ${videoId}::uuid, ${bootId}, ${seq}::bigint, ${bits}, decode(${sha256}, 'hex'),
-          ${instantOf(now)} FROM budget
+          ${instant(now)} FROM budget
          WHERE NOT is_spent AND NOT EXISTS (SELECT FROM own) AND NOT EXISTS (SELECT FROM alike))
       SELECT (SELECT video_id::text FROM own) AS own, (SELECT landed FROM own) AS landed,
         (SELECT video_id::text FROM alike) AS alike, is_spent AS "isSpent" FROM budget`,

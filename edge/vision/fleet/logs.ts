@@ -16,7 +16,8 @@ import { batch } from "../../http/database.ts";
 import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
 import { repeatFor } from "../base/repeat.ts";
-import { type DeviceIdentity, instantOf } from "./device-access.ts";
+import { instant } from "../base/sql.ts";
+import type { DeviceIdentity } from "./device-access.ts";
 import { requireShallow, single } from "./readings.ts";
 
 /** Ranges that the lines of a boot may lie in; who would leave more holes closes some first. */
@@ -109,7 +110,7 @@ export async function syncLogs(
   checkTimes(lines);
   requireShallow(lines);
   checkSizes(lines);
-  const now = instantOf(clock());
+  const now = instant(clock());
   const boot = sql`device_id = ${deviceId}::uuid AND boot_id = ${boot_id}`;
   const makeRoom = sql`
     WITH others AS (
@@ -194,7 +195,7 @@ export async function forgetLogs({
   clock,
   limits,
 }: Pick<Parts, "database" | "clock" | "limits">): Promise<void> {
-  const until = instantOf(clock() - limits.deviceLogDays * DAY);
+  const until = instant(clock() - limits.deviceLogDays * DAY);
   const forget = async (these: SQL) => {
     const { rows } = await database.execute<{ count: number }>(sql`
       WITH these AS (${these}),
@@ -232,7 +233,7 @@ export async function forgetLogs({
           WINDOW w AS (${order})) o
          WHERE o.number <= crowded.lines OR o.before < crowded.bytes) l`),
   );
-  const bootsUntil = instantOf(clock() - Math.max(EMPTY_BOOT_DAYS, limits.deviceLogDays) * DAY);
+  const bootsUntil = instant(clock() - Math.max(EMPTY_BOOT_DAYS, limits.deviceLogDays) * DAY);
   await database.execute(sql`
     DELETE FROM device_boot b WHERE b.lines = 0 AND b.seen_at < ${bootsUntil}`);
   await database.execute(sql`

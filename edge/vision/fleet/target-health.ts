@@ -8,7 +8,7 @@ import { performEach } from "../../http/duties.ts";
 import { askOutside } from "../../http/outbound.ts";
 import { storable } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
-import { instantOf } from "./device-access.ts";
+import { instant } from "../base/sql.ts";
 import { stateAt } from "./devices.ts";
 import { protocolOf } from "./target-protocols.ts";
 import { credentialOf, TARGET, type TargetRow } from "./targets.ts";
@@ -32,8 +32,8 @@ type HealthParts = Pick<Parts, "database" | "clock" | "log" | "sealing" | "outbo
 export async function checkTargets(parts: HealthParts): Promise<void> {
   const now = parts.clock();
   const { rows } = await parts.database.execute<TargetRow>(sql`
-    UPDATE target t SET next_check_at = ${instantOf(now + CLAIM_MS)}
-     WHERE id IN (SELECT id FROM target WHERE enabled AND next_check_at <= ${instantOf(now)}
+    UPDATE target t SET next_check_at = ${instant(now + CLAIM_MS)}
+     WHERE id IN (SELECT id FROM target WHERE enabled AND next_check_at <= ${instant(now)}
        ORDER BY next_check_at LIMIT ${CHECKED_MAX}::int FOR UPDATE SKIP LOCKED)
     RETURNING ${TARGET}`);
   const due = { duty: "targets", items: rows, atOnce: CHECKED_AT_ONCE };
@@ -47,7 +47,7 @@ export async function forgetChecks({
 }: Pick<Parts, "database" | "clock">): Promise<void> {
   await database.execute(sql`
     DELETE FROM target_check c USING (
-      SELECT target_id, at FROM target_check WHERE at < ${instantOf(clock() - KEPT_MS)}
+      SELECT target_id, at FROM target_check WHERE at < ${instant(clock() - KEPT_MS)}
        ORDER BY at LIMIT ${FORGOTTEN_MAX}::int) o
      WHERE c.target_id = o.target_id AND c.at = o.at`);
 }
@@ -63,15 +63,15 @@ export async function checkTarget(parts: HealthParts, row: TargetRow): Promise<T
   await parts.database.execute(sql`
     WITH seen AS (
       UPDATE target t SET state = ${state}, problem = ${problem}::text,
-        latency_ms = ${latency}::float8, checked_at = ${instantOf(now)},
-        since = CASE WHEN t.state = ${state} THEN t.since ELSE ${instantOf(now)} END,
+        latency_ms = ${latency}::float8, checked_at = ${instant(now)},
+        since = CASE WHEN t.state = ${state} THEN t.since ELSE ${instant(now)} END,
         failures = CASE WHEN ${up}::boolean THEN 0 ELSE t.failures + 1 END,
-        next_check_at = ${instantOf(now)} + CASE WHEN ${up}::boolean THEN ${NEXT_MS}::float8
+        next_check_at = ${instant(now)} + CASE WHEN ${up}::boolean THEN ${NEXT_MS}::float8
           ELSE least(${NEXT_MS}::float8 * 2 ^ least(t.failures, 10), ${NEXT_MS_MAX}::float8) END
           * interval '1 millisecond'
        WHERE id = ${row.targetId}::uuid AND revision = ${row.revision}::int RETURNING id)
     INSERT INTO target_check (target_id, at, up, latency_ms, problem)
-    SELECT id, ${instantOf(now)}, ${up}::boolean, ${latency}::float8, ${problem}::text FROM seen
+    SELECT id, ${instant(now)}, ${up}::boolean, ${latency}::float8, ${problem}::text FROM seen
     ON CONFLICT DO NOTHING`);
   return { at: new Date(now).toISOString(), up, latency_ms: latency, problem };
 }
@@ -115,7 +115,7 @@ async function deviceProblem(
   deviceId: string,
 ): Promise<string | null> {
   const { rows } = await database.execute<{ state: string }>(sql`
-    SELECT ${stateAt(instantOf(clock()))} AS state
+    SELECT ${stateAt(instant(clock()))} AS state
       FROM device d LEFT JOIN device_state s ON s.device_id = d.id
      WHERE d.id = ${deviceId}::uuid AND d.deleted_at IS NULL AND d.revoked_at IS NULL`);
   const state = rows[0]?.state;

@@ -13,8 +13,7 @@ import { type Act, auditEntries } from "../auth/audit.ts";
 import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import { seal, unseal } from "../base/sealing.ts";
-import { idList } from "../base/sql.ts";
-import { instantOf } from "./device-access.ts";
+import { idList, instant } from "../base/sql.ts";
 
 /** Targets of a workspace. */
 const TARGETS_MAX = 100;
@@ -152,7 +151,7 @@ export async function createTarget(parts: TargetParts, target: NewTarget): Promi
   await checkConfig(parts, workspaceId, config);
   const id = crypto.randomUUID();
   const sealed = credential === null ? null : await seal(parts.sealing, useOf(id), credential);
-  const now = instantOf(parts.clock());
+  const now = instant(parts.clock());
   const { rows } = await parts.database.execute<TargetRow>(sql`
     WITH t AS (
       INSERT INTO target (id, workspace_id, name, config, credential, enabled, next_check_at,
@@ -208,7 +207,7 @@ export async function updateTarget(
   const forgotten: SQL = isOther
     ? sql`, state = 'unknown', since = NULL, problem = NULL, latency_ms = NULL, failures = 0`
     : sql``;
-  const now = instantOf(parts.clock());
+  const now = instant(parts.clock());
   const before = shown(row.name, row.config, row.enabled);
   const { rows } = await parts.database.execute<TargetRow>(sql`
     WITH t AS (

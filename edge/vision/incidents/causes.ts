@@ -7,12 +7,12 @@ import { wireTime } from "../../http/database.ts";
 import { type DutyOutcome, performDuties } from "../../http/duties.ts";
 import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
-import { textList } from "../base/sql.ts";
+import { instant, textList } from "../base/sql.ts";
 import { BAD_SHARE, FAULT_REQUESTS_MIN, FAULT_WINDOW_MS, WELL_SHARE } from "../endpoints/faults.ts";
 import { claims, IS_LOST } from "../tasks/nodes.ts";
 import { JUDGED } from "../tasks/overview.ts";
 import { sendIncidentNotices } from "./incident-notices.ts";
-import { forgetIncidents, type IncidentParts, instant, noteIncidents } from "./incidents.ts";
+import { forgetIncidents, type IncidentParts, noteIncidents } from "./incidents.ts";
 
 /** A queue whose first in line waits for so long, with nothing claimed meanwhile, stands still. */
 const STALLED_MS = 15 * MINUTE;

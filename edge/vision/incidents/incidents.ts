@@ -3,10 +3,11 @@
 // (`causes.ts`); here it is written down.
 
 import { type SQL, sql } from "drizzle-orm";
-import { DAY, iso } from "../../../shared/time.ts";
+import { DAY } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import type { Page } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
+import { instant } from "../base/sql.ts";
 
 /** Every kind of incident. */
 export const INCIDENT_KINDS = [
@@ -25,9 +26,6 @@ const KEPT_MS = 120 * DAY;
 const FORGOTTEN_MAX = 5_000;
 
 export type IncidentParts = Pick<Parts, "database" | "clock" | "operatorWebhook">;
-
-/** An instant as Postgres takes it. */
-export const instant = (milliseconds: number): SQL => sql`${iso(milliseconds)}::timestamptz`;
 
 /** How incidents of a kind begin and end. */
 export interface Cause {

@@ -8,6 +8,7 @@ import { Failure } from "../../../shared/errors.ts";
 import type { Annotation } from "../../../shared/labeling.ts";
 import { parseFrameId } from "../../../shared/vision.ts";
 import { batch, type Database } from "../../http/database.ts";
+import { allOf } from "../base/sql.ts";
 import {
   type AnnotationFilter,
   annotationRecord,
@@ -161,10 +162,7 @@ function groupsOf({ jobId, className, accepted, source }: AnnotationFilter): SQL
     accepted !== undefined && sql`n.review = ${reviewOf(accepted)}`,
     source && sql`n.source = ${source}`,
   ];
-  return sql.join(
-    conditions.filter((one): one is SQL => Boolean(one)),
-    sql` AND `,
-  );
+  return allOf(conditions);
 }
 
 /**
@@ -220,10 +218,7 @@ function storedOf({ jobId, videoId, fromIndex, toIndex }: AnnotationFilter): SQL
     fromIndex !== undefined && sql`frame_index >= ${fromIndex}::int`,
     toIndex !== undefined && sql`frame_index < ${toIndex}::int`,
   ];
-  return sql`(SELECT coalesce(sum(stored), 0) FROM frame_count WHERE ${sql.join(
-    conditions.filter((one): one is SQL => Boolean(one)),
-    sql` AND `,
-  )})`;
+  return sql`(SELECT coalesce(sum(stored), 0) FROM frame_count WHERE ${allOf(conditions)})`;
 }
 
 /** How many annotations a filter names, for a SELECT; null where no counts tell it. */

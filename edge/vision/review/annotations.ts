@@ -5,6 +5,7 @@ import type { Annotation } from "../../../shared/labeling.ts";
 import { iso } from "../../../shared/time.ts";
 import { frameId } from "../../../shared/vision.ts";
 import type { Database } from "../../http/database.ts";
+import { allOf } from "../base/sql.ts";
 import type { FrameSize } from "../labeling/boxes.ts";
 
 /** Shown are annotations at or above the job's threshold, and all that people made. */
@@ -90,10 +91,7 @@ export function matching(filter: AnnotationFilter): SQL {
     filter.unrepeated && sql`NOT ${repeated(filter.shownFrom, UNACCEPTED)}`,
     annotations && sql`a.id IN (SELECT id FROM ${seenRows(annotations)} s)`,
   ];
-  return sql.join(
-    conditions.filter((one): one is SQL => Boolean(one)),
-    sql` AND `,
-  );
+  return allOf(conditions);
 }
 
 /** What `annotationRecord` reads of an annotation `a` and its class `c`. */

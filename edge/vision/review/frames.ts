@@ -9,6 +9,7 @@ import { frameId, parseFrameId } from "../../../shared/vision.ts";
 import type { Database } from "../../http/database.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
+import { allOf } from "../base/sql.ts";
 import { addedFrames, inJob, inRange, type JobRow } from "../labeling/jobs.ts";
 import { readPtsRange } from "../projects/frames.ts";
 import { findVideos, type VideoRow } from "../projects/videos.ts";
@@ -45,10 +46,7 @@ function matchingFrames(job: JobRow, filter: FrameFilter): SQL {
          WHERE job_id = ${job.id}::uuid
         UNION ALL SELECT video_id, frame, false FROM (${addedFrames(job)}) x) f
       JOIN job_video j ON j.job_id = ${job.id}::uuid AND j.video_id = f.video_id
-     WHERE ${sql.join(
-       [sql`true`, ...conditions.filter((one): one is SQL => Boolean(one))],
-       sql` AND `,
-     )}`;
+     WHERE ${allOf(conditions)}`;
 }
 
 /**

@@ -13,8 +13,7 @@ import { jsonb } from "../../http/storable.ts";
 import { isWebhookSecret, sendWebhook, type WebhookTarget } from "../../http/webhook.ts";
 import { type ClaimedMessage, claimDue, sendClaimed } from "../base/outbox.ts";
 import type { Parts } from "../base/parts.ts";
-import { idList } from "../base/sql.ts";
-import { instantOf } from "../fleet/device-access.ts";
+import { idList, instant } from "../base/sql.ts";
 import { lockRegistry } from "../registry/models.ts";
 import { openSecrets } from "./secrets.ts";
 
@@ -66,7 +65,7 @@ export async function enqueueDeliveries(
   { deliveries, saving }: { deliveries: readonly NewDelivery[]; saving: SQL | null },
 ): Promise<Set<NewDelivery> | null> {
   if (deliveries.length === 0 && !saving) return new Set();
-  const now = instantOf(clock());
+  const now = instant(clock());
   const made = deliveries.map(({ step, element, target, body }) => ({
     id: crypto.randomUUID(),
     step,
@@ -218,6 +217,6 @@ export async function forgetDeliveries({
 }: Pick<Parts, "database" | "clock">): Promise<void> {
   await database.execute(sql`
     DELETE FROM workflow_delivery WHERE id IN (
-      SELECT id FROM workflow_delivery WHERE created_at < ${instantOf(clock() - KEPT_MS)}
+      SELECT id FROM workflow_delivery WHERE created_at < ${instant(clock() - KEPT_MS)}
        LIMIT ${FORGOTTEN_MAX}::int)`);
 }

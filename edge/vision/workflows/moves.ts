@@ -9,7 +9,7 @@ import { batch, type Database, wireTime } from "../../http/database.ts";
 import { jsonb } from "../../http/storable.ts";
 import type { Page } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { instantOf } from "../fleet/device-access.ts";
+import { instant } from "../base/sql.ts";
 import { effectiveMoves, lockRegistry } from "../registry/models.ts";
 import {
   checkRevision,
@@ -86,7 +86,7 @@ async function deployAt(
   row: WorkflowRow,
   { versionId, version, definition, actorId }: NewDeployment,
 ): Promise<boolean> {
-  const now = instantOf(clock());
+  const now = instant(clock());
   const id = crypto.randomUUID();
   const move = { row, kind: "deploy" as const, before: row.deploymentId, after: id, actorId };
   const { rows } = await database.execute(sql`
@@ -109,7 +109,7 @@ async function deployAt(
 
 /** Makes a move that changes whether a workflow is there, or which deployment it serves. */
 async function moveAt({ database, clock }: MoveParts, move: NewMove): Promise<number | null> {
-  const now = instantOf(clock());
+  const now = instant(clock());
   const { row, after, kind } = move;
   const [, [made]] = await batch<[unknown, { id: number }]>(database, [
     lockRegistry(row.workspaceId),

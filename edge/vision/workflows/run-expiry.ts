@@ -4,7 +4,7 @@
 import { sql } from "drizzle-orm";
 import { MINUTE } from "../../../shared/time.ts";
 import type { Parts } from "../base/parts.ts";
-import { instantOf } from "../fleet/device-access.ts";
+import { instant } from "../base/sql.ts";
 import { giveUp } from "../tasks/interventions.ts";
 import { hasHeardOfNode } from "../tasks/nodes.ts";
 import { videoRunEnded } from "./ended.ts";
@@ -18,7 +18,7 @@ const STRANDED_MAX = 200;
  * hour. The minute cron calls it.
  */
 export async function failStranded(parts: Parts): Promise<void> {
-  const since = sql`${instantOf(parts.clock() - STRANDED_MS)}`;
+  const since = sql`${instant(parts.clock() - STRANDED_MS)}`;
   const isThere = hasHeardOfNode({
     kind: "workflow_video",
     workspaceId: sql`task.workspace_id`,

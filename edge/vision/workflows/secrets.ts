@@ -9,8 +9,7 @@ import { type Database, wireTime } from "../../http/database.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
 import type { Parts } from "../base/parts.ts";
 import { seal, unseal } from "../base/sealing.ts";
-import { idList, textList } from "../base/sql.ts";
-import { instantOf } from "../fleet/device-access.ts";
+import { idList, instant, textList } from "../base/sql.ts";
 
 /** Secrets of a workspace. */
 const SECRETS_MAX = 200;
@@ -58,7 +57,7 @@ export async function putSecret(
   { workspaceId, name }: SecretName,
   { value, act }: { value: string; act: Act },
 ): Promise<WorkflowSecret> {
-  const now = instantOf(clock());
+  const now = instant(clock());
   const own = sql`workspace_id = ${workspaceId}::uuid`;
   // A row of its own id whenever the value changes: an envelope opens in the row it was made for.
   const id = crypto.randomUUID();

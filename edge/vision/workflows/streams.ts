@@ -8,7 +8,7 @@ import { DAY } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
-import { instantOf } from "../fleet/device-access.ts";
+import { instant } from "../base/sql.ts";
 
 /** Bytes of a stream's state as JSON. */
 const STATE_BYTES_MAX = 1024 * 1024;
@@ -75,7 +75,7 @@ export function savingStream(
       data: { bytes, bytes_max: STATE_BYTES_MAX },
     });
   }
-  const now = instantOf(milliseconds);
+  const now = instant(milliseconds);
   const written = jsonb(state);
   const own = sql`version_id = ${versionId}::uuid AND stream = ${stream}`;
   if (revision > 0) {
@@ -104,5 +104,5 @@ export async function forgetStreams({
   await database.execute(sql`
     DELETE FROM workflow_stream WHERE (version_id, stream) IN (
       SELECT version_id, stream FROM workflow_stream
-       WHERE used_at < ${instantOf(clock() - KEPT_MS)} LIMIT ${FORGOTTEN_MAX}::int)`);
+       WHERE used_at < ${instant(clock() - KEPT_MS)} LIMIT ${FORGOTTEN_MAX}::int)`);
 }

@@ -6,8 +6,8 @@ import { sql } from "drizzle-orm";
 import { DAY, HOUR, iso } from "../../../shared/time.ts";
 import type { UsageWindow, WorkflowUsage } from "../../../shared/workflows.ts";
 import type { Parts } from "../base/parts.ts";
+import { instant } from "../base/sql.ts";
 import { type Counts, latencyBucket, percentile } from "../endpoints/rollups.ts";
-import { instantOf } from "../fleet/device-access.ts";
 
 const WINDOW_MS: Readonly<Record<UsageWindow, number>> = {
   "24h": DAY,
@@ -37,7 +37,7 @@ export async function countUse(
   try {
     await database.execute(sql`
       INSERT INTO workflow_use AS u (version_id, hour, bucket, runs, failures, dry_runs)
-      SELECT v.id, ${instantOf(hourOf(clock()))}, ${latencyBucket(milliseconds)}::smallint, 1,
+      SELECT v.id, ${instant(hourOf(clock()))}, ${latencyBucket(milliseconds)}::smallint, 1,
         ${ok ? 0 : 1}::int, ${dryRun ? 1 : 0}::int
         FROM workflow_version v WHERE v.id = ${versionId}::uuid
       ON CONFLICT (version_id, hour, bucket) DO UPDATE SET runs = u.runs + 1,
@@ -80,7 +80,7 @@ export async function workflowUsage(
     SELECT v.version, u.bucket, sum(u.runs)::float8 AS runs, sum(u.failures)::float8 AS failures,
       sum(u.dry_runs)::float8 AS "dryRuns"
       FROM workflow_use u JOIN workflow_version v ON v.id = u.version_id
-     WHERE v.workflow_id = ${workflowId}::uuid AND u.hour >= ${instantOf(since)}
+     WHERE v.workflow_id = ${workflowId}::uuid AND u.hour >= ${instant(since)}
      GROUP BY v.version, u.bucket ORDER BY v.version DESC, u.bucket`);
   const versions = [...Map.groupBy(rows, ({ version }) => version)].map(([version, own]) => ({
     version,
@@ -97,5 +97,5 @@ export async function forgetUse({
   await database.execute(sql`
     DELETE FROM workflow_use WHERE (version_id, hour, bucket) IN (
       SELECT version_id, hour, bucket FROM workflow_use
-       WHERE hour < ${instantOf(clock() - KEPT_MS)} LIMIT ${FORGOTTEN_MAX}::int)`);
+       WHERE hour < ${instant(clock() - KEPT_MS)} LIMIT ${FORGOTTEN_MAX}::int)`);
 }

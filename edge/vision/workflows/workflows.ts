@@ -9,8 +9,7 @@ import type { Workflow } from "../../../shared/workflows.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
 import { jsonb } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
-import { idList } from "../base/sql.ts";
-import { instantOf } from "../fleet/device-access.ts";
+import { idList, instant } from "../base/sql.ts";
 import { lockRegistry } from "../registry/models.ts";
 
 /** Workflows of a workspace. */
@@ -131,7 +130,7 @@ export async function createWorkflow(
   made: NewWorkflow,
 ): Promise<WorkflowRow> {
   const { workspaceId, slug, name, description, actorId } = made;
-  const now = instantOf(clock());
+  const now = instant(clock());
   const own = sql`workspace_id = ${workspaceId}::uuid AND deleted_at IS NULL`;
   const [, [row]] = await batch<[unknown, { workflowId: string }]>(database, [
     lockRegistry(workspaceId),
@@ -214,7 +213,7 @@ async function saveAt(
   seen: WorkflowRow,
   edit: WorkflowEdit,
 ): Promise<boolean> {
-  const now = instantOf(clock());
+  const now = instant(clock());
   const name = edit.name ?? seen.name;
   const description = edit.description ?? seen.description;
   const { rows } = await database.execute<{ full: boolean }>(sql`
