@@ -7,8 +7,8 @@ import { afterEach, expect, inject, it } from "vitest";
 import { migrateDatabase } from "../../edge/local/migrations.ts";
 import { superuser } from "../../edge/local/postgres.ts";
 import { frameId } from "../../shared/vision.ts";
-import { laterRelease, migrateBeside } from "../support/releases.ts";
 import { copyDatabases } from "../support/postgres.ts";
+import { laterRelease, migrateBeside } from "../support/releases.ts";
 import {
   labelAs,
   newProject,
