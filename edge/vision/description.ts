@@ -140,7 +140,8 @@ const aPixel =
 export const EXAMPLES: Readonly<Record<string, unknown>> = {
   accepted: true,
   "listAnnotations.accepted": "true",
-  "listAnnotations.cursor": btoa(JSON.stringify(["confidence", 0.93, id("41")])).replaceAll(
+  // It belongs to the order in which annotations are listed without `sort`.
+  "listAnnotations.cursor": btoa(JSON.stringify(["frame", id("21"), 42, id("41")])).replaceAll(
     "=",
     "",
   ),
