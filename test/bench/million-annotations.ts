@@ -61,7 +61,9 @@ async function timeReads() {
     "max_confidence=0.5",
     `video_id=${video}`,
     `video_id=${video}&class_name=class 3&accepted=null`,
+    `video_id=${video}&class_name=class 5`,
     `video_id=${video}&from_index=${FRAMES / 2}`,
+    `from_index=${FRAMES / 2}`,
   ]) {
     for (const sort of ["frame", "confidence", "-confidence"]) {
       const name = filter.replaceAll(/[0-9a-f-]{36}/g, "…");

@@ -33,6 +33,8 @@ type Order = keyof typeof ORDERS;
 export const CONFIDENCE_STEPS = 100;
 /** Up to so many annotations are looked up and sorted; more are read in their order. */
 const LOOKED_UP_MAX = 5_000;
+/** Up to so many annotations that stand together by their place are read and sorted. */
+const SORTED_MAX = 100_000;
 
 /** Where a page ended: the order with what it sorts the last annotation by. */
 const Cursor = z.union([
@@ -124,17 +126,25 @@ export async function listAnnotations(
       ),
       sql` UNION ALL `,
     );
-  const few = lookedUp(filter, where, { sort, stretches });
-  const found = few
-    ? sql`${inOrder(sql`${where} AND (SELECT is_large FROM size)`)} UNION ALL ${few.rows}`
-    : inOrder(where);
+  const lookups = lookupsOf(filter, where, { sort, stretches });
+  const found = sql.join(
+    [
+      inOrder(sql`${where} AND (SELECT way FROM lookup) IS NULL`),
+      ...lookups.map(({ rows }, way) => rows(sql`(SELECT way FROM lookup) = ${way}::int`)),
+    ],
+    sql` UNION ALL `,
+  );
+  const ways = lookups.map(
+    ({ size, sizeMax }, way) => sql` WHEN ${size} <= ${sizeMax}::int THEN ${way}::int`,
+  );
+  const way = ways.length === 0 ? sql`NULL::int` : sql`CASE${sql.join(ways)} END`;
   const [, [counted], rows] = await batch<[unknown, { total: number }, Record<string, unknown>]>(
     database,
     [
       BY_INDEX,
-      sql`SELECT (${totalOf(filter) ?? sql`SELECT count(*) FROM annotation a WHERE ${where}`})::int
+      sql`SELECT (${totalOf(filter) ?? sql`SELECT count(*) FROM ${stored(filter)} a WHERE ${where}`})::int
       AS total`,
-      sql`${few ? sql`WITH size AS MATERIALIZED (SELECT ${few.isLarge} AS is_large)` : sql``}
+      sql`WITH lookup AS MATERIALIZED (SELECT ${way} AS way)
       SELECT ${columns} FROM (
         SELECT * FROM (${found}) a ORDER BY ${ORDERS[sort]}
          LIMIT ${limit}::int OFFSET ${offset}::int) a
@@ -152,6 +162,28 @@ export async function listAnnotations(
 const isOfFrames = ({ frame, videoId, fromIndex, toIndex }: AnnotationFilter) =>
   Boolean(frame || videoId) || fromIndex !== undefined || toIndex !== undefined;
 
+/** What a filter says of frames, as a condition on annotations or on counts of frames. */
+function placeOf({ jobId, frame, videoId, fromIndex, toIndex }: AnnotationFilter): SQL {
+  return allOf([
+    sql`job_id = ${jobId}::uuid`,
+    frame && sql`video_id = ${frame.videoId}::uuid AND frame_index = ${frame.index}::int`,
+    videoId && sql`video_id = ${videoId}::uuid`,
+    fromIndex !== undefined && sql`frame_index >= ${fromIndex}::int`,
+    toIndex !== undefined && sql`frame_index < ${toIndex}::int`,
+  ]);
+}
+
+/**
+ * The annotations among which a filter's are, for a FROM: those of its frames are read by their
+ * place, whatever else it names, where a class may have many times as many.
+ */
+function stored(filter: AnnotationFilter, when = sql`true`): SQL {
+  const { trackId } = filter;
+  if (!isOfFrames(filter)) return sql`annotation`;
+  const track = trackId === undefined ? sql`true` : sql`track_id = ${trackId}::int`;
+  return sql`(SELECT * FROM annotation WHERE ${placeOf(filter)} AND ${track} AND ${when} OFFSET 0)`;
+}
+
 /** What a filter says of class, review and source, as a condition on counts `n`. */
 function groupsOf({ jobId, className, accepted, source }: AnnotationFilter): SQL {
   const conditions = [
@@ -165,72 +197,95 @@ function groupsOf({ jobId, className, accepted, source }: AnnotationFilter): SQL
   return allOf(conditions);
 }
 
-/**
- * What a filter names where that may be few among many and stands together in an index: whether it
- * is too much to be looked up, and else the annotations. Null for what an order finds soon enough.
- */
-function lookedUp(
+/** A way to find the annotations that a filter names without reading all in their order. */
+interface Lookup {
+  /** How many it would read, for a SELECT. */
+  size: SQL;
+  /** Above this it takes too long. */
+  sizeMax: number;
+  /** The annotations; none where `isWanted` is false. */
+  rows: (isWanted: SQL) => SQL;
+}
+
+/** Ways to find what a filter names, the first that is short enough before reading in order. */
+function lookupsOf(
   filter: AnnotationFilter,
   where: SQL,
   { sort, stretches }: { sort: Order; stretches: readonly SQL[] },
-): { isLarge: SQL; rows: SQL } | null {
-  const { className, accepted, source, confidenceMax } = filter;
+): Lookup[] {
+  const { className, accepted, source, confidenceMax, frame, trackId } = filter;
   const following = sql`(${sql.join([...stretches], sql` OR `)})`;
-  const rows = sql`
-      SELECT * FROM (
-        SELECT * FROM annotation a WHERE ${where} AND ${following}
-           AND NOT (SELECT is_large FROM size) OFFSET 0) a`;
-  if (filter.frame || filter.trackId !== undefined) return { isLarge: sql`false`, rows };
-  if (isOfFrames(filter)) {
-    // Their own order finds them; for another one there may be too many others between.
-    return sort === "frame"
-      ? null
-      : { isLarge: sql`${storedOf(filter)} > ${LOOKED_UP_MAX}::int`, rows };
-  }
+  const byPlace = (isWanted: SQL) => sql`
+    SELECT a.* FROM ${stored(filter, isWanted)} a WHERE ${where} AND ${following}`;
+  if (frame || trackId !== undefined) return [{ size: sql`0`, sizeMax: 0, rows: byPlace }];
+  const lookups: Lookup[] = [];
   if (className !== undefined || accepted !== undefined || source) {
     const groups = sql`annotation_count n WHERE ${groupsOf(filter)}`;
-    return {
-      isLarge: sql`(SELECT coalesce(sum(annotations), 0) FROM ${groups}) > ${LOOKED_UP_MAX}::int`,
-      rows: sql`
+    lookups.push({
+      size: sql`(SELECT coalesce(sum(annotations), 0) FROM ${groups})`,
+      sizeMax: LOOKED_UP_MAX,
+      rows: (isWanted) => sql`
         SELECT a.* FROM (
             SELECT DISTINCT class_number, review, source FROM ${groups}
-               AND annotations > 0 AND NOT (SELECT is_large FROM size)) n
+               AND annotations > 0 AND ${isWanted}) n
           CROSS JOIN LATERAL (
             -- By its index, whatever statistics say: the table may have been filled just now.
             SELECT * FROM annotation a WHERE ${where} AND a.class_number = n.class_number
                AND a.review = n.review AND a.source = n.source AND ${following} OFFSET 0) a`,
-    };
+    });
   }
-  if (confidenceMax === undefined) return null;
-  return {
-    isLarge: sql`(SELECT count(*) FROM (
-      SELECT FROM annotation a WHERE ${where} LIMIT ${LOOKED_UP_MAX + 1}::int) f)
-      > ${LOOKED_UP_MAX}::int`,
-    rows,
-  };
+  // In the order of frames those of a video stand together as it is.
+  if (isOfFrames(filter) && sort !== "frame") {
+    lookups.push({
+      size: sql`(SELECT coalesce(sum(stored), 0) FROM frame_count WHERE ${placeOf(filter)})`,
+      sizeMax: SORTED_MAX,
+      rows: byPlace,
+    });
+  }
+  if (confidenceMax !== undefined && lookups.length === 0 && !isOfFrames(filter)) {
+    lookups.push({
+      size: sql`(SELECT count(*) FROM (
+        SELECT FROM annotation a WHERE ${where} LIMIT ${LOOKED_UP_MAX + 1}::int) f)`,
+      sizeMax: LOOKED_UP_MAX,
+      rows: (isWanted) => sql`
+        SELECT a.* FROM (
+          SELECT * FROM annotation a WHERE ${where} AND ${following} AND ${isWanted} OFFSET 0) a`,
+    });
+  }
+  return lookups;
 }
 
-/** How many annotations there are on the frames of a video, or of a stretch, that are named. */
-function storedOf({ jobId, videoId, fromIndex, toIndex }: AnnotationFilter): SQL {
-  const conditions = [
-    sql`job_id = ${jobId}::uuid`,
-    videoId && sql`video_id = ${videoId}::uuid`,
-    fromIndex !== undefined && sql`frame_index >= ${fromIndex}::int`,
-    toIndex !== undefined && sql`frame_index < ${toIndex}::int`,
-  ];
-  return sql`(SELECT coalesce(sum(stored), 0) FROM frame_count WHERE ${allOf(conditions)})`;
+/** How many annotations a filter of frames alone names, for a SELECT. */
+function totalOfFrames(filter: AnnotationFilter): SQL {
+  const { accepted, duplicates } = filter;
+  const reviews =
+    accepted === undefined ? (["pending", "accepted", "rejected"] as const) : [reviewOf(accepted)];
+  const all = sql.join(
+    reviews.map((review) => sql.identifier(review)),
+    sql` + `,
+  );
+  // What was judged is no duplicate.
+  const repeated = reviews.includes("pending") ? sql`repeated` : sql`0`;
+  const unrepeated = duplicates === false ? sql`${all} - ${repeated}` : all;
+  return sql`SELECT coalesce(sum(${duplicates ? repeated : unrepeated}), 0) FROM frame_count
+    WHERE ${placeOf(filter)}`;
 }
 
 /** How many annotations a filter names, for a SELECT; null where no counts tell it. */
 function totalOf(filter: AnnotationFilter): SQL | null {
   const { threshold, shownFrom, duplicates, confidenceMax } = filter;
   const isOwn = threshold === shownFrom;
+  if (isOfFrames(filter)) {
+    const { className, source, trackId } = filter;
+    const isMore = className !== undefined || source || trackId !== undefined;
+    return isOwn && !isMore && confidenceMax === undefined ? totalOfFrames(filter) : null;
+  }
   const bin = Math.round(threshold * CONFIDENCE_STEPS);
   const isBetweenBins =
     !isOwn && (bin / CONFIDENCE_STEPS !== threshold || bin === CONFIDENCE_STEPS);
   // Counted as repeated are those alone that the job's threshold shows.
   const isBelow = duplicates !== undefined && threshold < shownFrom;
-  if (isOfFrames(filter) || confidenceMax !== undefined || isBetweenBins || isBelow) return null;
+  if (confidenceMax !== undefined || isBetweenBins || isBelow) return null;
   const seen = isOwn ? sql`n.shown` : sql`n.bin >= ${bin}::int`;
   const which = duplicates === undefined ? sql`` : sql`AND n.repeated = ${duplicates}::boolean`;
   return sql`SELECT coalesce(sum(annotations), 0) FROM annotation_count n

@@ -28,25 +28,42 @@ export interface FrameFilter {
 /** A job's frames by a filter: rows of the video's `position`, `video_id`, `frame`, `sampled`. */
 function matchingFrames(job: JobRow, filter: FrameFilter): SQL {
   const { videoId, fromIndex, toIndex, reviewed, annotated } = filter;
-  const conditions = [
-    videoId && sql`f.video_id = ${videoId}::uuid`,
-    fromIndex !== undefined && sql`f.frame >= ${fromIndex}::int`,
-    toIndex !== undefined && sql`f.frame < ${toIndex}::int`,
+  const named = allOf([
+    videoId && sql`video_id = ${videoId}::uuid`,
+    fromIndex !== undefined && sql`frame >= ${fromIndex}::int`,
+    toIndex !== undefined && sql`frame < ${toIndex}::int`,
+  ]);
+  // Marks are put beside the frames and grouped with them. Nothing tells Postgres how many frames a
+  // job has, and a join would look up each mark by itself.
+  const marks = [
     reviewed !== undefined &&
-      sql`${exists(reviewed)} (SELECT FROM frame_review r WHERE r.job_id = ${job.id}::uuid
-        AND r.video_id = f.video_id AND r.frame_index = f.frame)`,
+      sql`SELECT video_id, frame_index, NULL, true, false FROM frame_review
+        WHERE job_id = ${job.id}::uuid`,
     annotated !== undefined &&
-      sql`${exists(annotated)} (SELECT FROM frame_count n WHERE n.job_id = ${job.id}::uuid
-        AND n.video_id = f.video_id AND n.frame_index = f.frame
-        AND n.pending + n.accepted + n.rejected > 0)`,
+      sql`SELECT video_id, frame_index, NULL, false, true FROM frame_count
+        WHERE job_id = ${job.id}::uuid AND pending + accepted + rejected > 0`,
   ];
+  const frames = sql.join(
+    [
+      sql`SELECT video_id, unnest(frames) AS frame, true AS sampled, false AS reviewed,
+            false AS annotated FROM job_video WHERE job_id = ${job.id}::uuid`,
+      sql`SELECT video_id, frame, false, false, false FROM (${addedFrames(job)}) x`,
+      ...marks.filter((mark) => mark !== false),
+    ],
+    sql` UNION ALL `,
+  );
+  const marked = allOf([
+    sql`bool_or(sampled) IS NOT NULL`,
+    reviewed !== undefined && sql`bool_or(reviewed) = ${reviewed}::boolean`,
+    annotated !== undefined && sql`bool_or(annotated) = ${annotated}::boolean`,
+  ]);
+  const isMarked = reviewed !== undefined || annotated !== undefined;
   return sql`
     SELECT j.position, f.video_id, f.frame, f.sampled FROM (
-        SELECT video_id, unnest(frames) AS frame, true AS sampled FROM job_video
-         WHERE job_id = ${job.id}::uuid
-        UNION ALL SELECT video_id, frame, false FROM (${addedFrames(job)}) x) f
-      JOIN job_video j ON j.job_id = ${job.id}::uuid AND j.video_id = f.video_id
-     WHERE ${allOf(conditions)}`;
+        SELECT video_id, frame, ${isMarked ? sql`bool_or(sampled) AS sampled` : sql`sampled`}
+          FROM (${frames}) f WHERE ${named}
+          ${isMarked ? sql`GROUP BY video_id, frame HAVING ${marked}` : sql``}) f
+      JOIN job_video j ON j.job_id = ${job.id}::uuid AND j.video_id = f.video_id`;
 }
 
 /**
@@ -58,8 +75,6 @@ export const reviewedFrames = ({ id }: Pick<JobRow, "id">): SQL => sql`
   SELECT video_id, frame_index FROM frame_review WHERE job_id = ${id}::uuid
   UNION SELECT video_id, frame_index FROM frame_count
    WHERE job_id = ${id}::uuid AND accepted + rejected > 0 AND pending = repeated`;
-
-const exists = (some: boolean) => (some ? sql`EXISTS` : sql`NOT EXISTS`);
 
 interface FrameRow {
   video_id: string;

@@ -50,13 +50,12 @@ export function unfinishedReason(job: Pick<JobRow, "state">): string | null {
 function refusalOf(plan: DatasetPlan): string | null {
   const sides = { train: { frames: 0, annotated: 0 }, val: { frames: 0, annotated: 0 } };
   for (const { video, sides: side } of plan.splits) {
-    const annotated = new Set(video.counts.map(([frame]) => frame));
     for (const [frame, which] of side) {
       sides[which].frames++;
-      if (annotated.has(frame)) sides[which].annotated++;
+      if (video.counts.has(frame)) sides[which].annotated++;
     }
   }
-  if (plan.splits.every(({ video }) => video.counts.length === 0)) {
+  if (plan.splits.every(({ video }) => video.counts.size === 0)) {
     return "the job has no annotation to learn from: label frames, or lower its threshold";
   }
   const bare = (["train", "val"] as const).find((side) => sides[side].annotated === 0);
@@ -140,8 +139,11 @@ export async function reportOf(
           SELECT class_number AS number, sum(annotations)::int AS n FROM annotation_count
            WHERE ${own} AND shown GROUP BY class_number) k
         LEFT JOIN (
-          SELECT number, count(*)::int AS frames FROM frame_count, unnest(classes) number
-           WHERE job_id = ${job.id}::uuid GROUP BY number) f USING (number)) AS classes`);
+          -- Many frames have the same classes.
+          SELECT number, sum(frames)::int AS frames FROM (
+              SELECT classes, count(*) AS frames FROM frame_count
+               WHERE job_id = ${job.id}::uuid GROUP BY classes) k, unnest(classes) number
+           GROUP BY number) f USING (number)) AS classes`);
   const [counted] = rows as [CountedRow];
   const byNumber = new Map(counted.classes.map((one) => [one.number, one]));
   const classes = plan.classes.map((name, index) => {

@@ -20,7 +20,7 @@ import {
   Overview,
   Stats,
 } from "../../../shared/labeling.ts";
-import { frameId } from "../../../shared/vision.ts";
+import { frameId, parseFrameId } from "../../../shared/vision.ts";
 import { ownSession } from "../../support/own-session.ts";
 import {
   labelAs,
@@ -282,6 +282,9 @@ async function compare(id: string) {
 async function compareLists(id: string, shown: readonly KnownRow[]) {
   const { rows } = await truthOf(id);
   const [video = ""] = videos;
+  const surer = (min: number) => rows.filter((row) => (row.confidence ?? 1) >= min);
+  const isOf = (one: string, row: KnownRow) => row.frame.startsWith(one);
+  const indexOf = (row: KnownRow) => parseFrameId(row.frame)?.index ?? Number.NaN;
   const filters: [string, readonly KnownRow[]][] = [
     ["", shown],
     ["class_name=car", shown.filter((row) => row.class === "car")],
@@ -296,18 +299,31 @@ async function compareLists(id: string, shown: readonly KnownRow[]) {
       shown.filter((row) => !row.repeated && row.class === "dog"),
     ],
     ["min_confidence=0", rows],
-    ["min_confidence=0.7", rows.filter((row) => (row.confidence ?? 1) >= 0.7)],
-    [
-      "min_confidence=0.29&class_name=car",
-      rows.filter((row) => row.class === "car" && (row.confidence ?? 1) >= 0.29),
-    ],
-    ["min_confidence=1", rows.filter((row) => (row.confidence ?? 1) >= 1)],
-    ["min_confidence=0.333", rows.filter((row) => (row.confidence ?? 1) >= 0.333)],
+    ["min_confidence=0.7", surer(0.7)],
+    ["min_confidence=0.29&class_name=car", surer(0.29).filter((row) => row.class === "car")],
+    ["min_confidence=1", surer(1)],
+    ["min_confidence=0.333", surer(0.333)],
     ["max_confidence=0.7", shown.filter((row) => row.confidence !== null && row.confidence <= 0.7)],
     [`frame_id=${video}.1`, shown.filter((row) => row.frame === `${video}.1`)],
     [
       `video_id=${video}&accepted=false`,
-      shown.filter((row) => row.frame.startsWith(video) && row.review === "rejected"),
+      shown.filter((row) => isOf(video, row) && row.review === "rejected"),
+    ],
+    [
+      `video_id=${video}&class_name=car&accepted=null`,
+      shown.filter((row) => isOf(video, row) && row.class === "car" && row.review === "pending"),
+    ],
+    [`video_id=${video}&min_confidence=0.29`, surer(0.29).filter((row) => isOf(video, row))],
+    ["from_index=1", shown.filter((row) => indexOf(row) >= 1)],
+    [
+      "from_index=1&to_index=2&duplicates=false",
+      shown.filter((row) => indexOf(row) === 1 && !row.repeated),
+    ],
+    ["to_index=2&duplicates=true", shown.filter((row) => indexOf(row) < 2 && row.repeated)],
+    ["to_index=2&duplicates=true&accepted=true", []],
+    [
+      "from_index=1&source=person",
+      shown.filter((row) => indexOf(row) >= 1 && row.source === "person"),
     ],
   ];
   for (const [query, named] of filters) {
@@ -452,6 +468,10 @@ describe("a job of 20,000 annotations, right after they were stored", () => {
       "a frame, by confidence": () =>
         page({ frame: { videoId: videos[0] ?? "", index: 1 } }, "confidence"),
       "what repeats": () => page({ duplicates: true }),
+      "frames from one on": () => page({ fromIndex: 250 }),
+      "what is pending in a video": () => page({ videoId: videos[0], accepted: null }),
+      "a rare class in frames from one on": () =>
+        page({ fromIndex: 499, className: "dog" }, "confidence"),
     };
     const read: Record<string, number> = {};
     for (const [name, act] of Object.entries(reads))
