@@ -59,6 +59,26 @@ it("is refused where something is required, or nothing is known", () => {
   expect(error?.issues.map(({ path }) => path.join("."))).toEqual(["inner.count", "inner.note"]);
 });
 
+it("looks at few of the members that no schema knows, however many a body brings", () => {
+  const many = Array.from({ length: 50_000 }, (_, index) => [String(2 ** 31 + index), null]);
+  const inner = { ...Object.fromEntries(many), count: null, note: null };
+  const { error } = read({ name: "x", inner: { ...inner, count: 10 }, list: [inner] });
+  const told = error?.issues.map((issue) => [
+    issue.path.join("."),
+    issue.code === "unrecognized_keys" ? issue.keys.length : issue.code,
+  ]);
+  expect(told).toEqual([
+    ["inner.count", "too_big"],
+    ["inner", 32],
+    ["list.0", 32],
+  ]);
+  const Dropping = z.object({ count: z.int().optional(), note: z.string() });
+  const kept = nullsAsNotGiven(Dropping).parse({ ...inner, note: "n" });
+  expect(kept).toEqual({ note: "n" });
+  const Keeping = z.looseObject({ count: z.int().optional() });
+  expect(Object.keys(nullsAsNotGiven(Keeping).parse(inner))).toHaveLength(50_001);
+});
+
 it("is told of in the description of every body, and heard so by its route", async () => {
   const { app } = createService({
     name: "test",
