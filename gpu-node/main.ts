@@ -3,8 +3,8 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism, hostname } from "node:os";
 import { join } from "node:path";
-import type { Capabilities, InstalledWeights } from "../shared/node-protocol.ts";
 import { Secret } from "../shared/secret.ts";
+import type { Capabilities, InstalledWeights } from "../shared/tasks/node-protocol.ts";
 import { systemClock } from "../shared/time.ts";
 import { createLog, type Log, outliveFullDisk, toStandardOutput } from "./base/log.ts";
 import { findTools, type Tools } from "./media/ffmpeg.ts";

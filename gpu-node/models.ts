@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { ENGINE_ENVIRONMENT } from "../native/load.ts";
-import { HEARTBEAT_SECONDS } from "../shared/node-protocol.ts";
+import { HEARTBEAT_SECONDS } from "../shared/tasks/node-protocol.ts";
 import { modelsDirOf } from "./node/config.ts";
 import { rerunWithProvider } from "./onnx/cuda.ts";
 import { BUILTIN } from "./segmenters/builtin-info.ts";

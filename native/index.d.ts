@@ -2,7 +2,7 @@
 // engine; calls are done in the order they were made. A failed call rejects with an EngineError
 // that carries the caller's stack; nothing here ever ends the process.
 
-import type { DetectorGraph } from "../shared/detector.ts";
+import type { DetectorGraph } from "../shared/detector/detector.ts";
 
 export type Device = "cpu" | "cuda";
 export type Precision = "fp32" | "bf16";

@@ -101,7 +101,10 @@ describe("rooms", () => {
     ["edge/http/app.ts", `await import("../markets/main.ts")`],
     ["edge/console/main.ts", `import "../local/stack.ts"`],
     ["edge/markets/routes.ts", `import "./ingest/tick.ts"`],
-    ["edge/vision/labeling/jobs.ts", `import type { Change } from "../review/changes.ts"`],
+    [
+      "edge/vision/media/videos/videos.ts",
+      `import type { Job } from "../../labeling/jobs/jobs.ts"`,
+    ],
     ["edge/vision/base/parts.ts", `import { allow } from "../auth/scope.ts"`],
     ["gpu-node/media/frames.ts", `import { open } from "../segmenters/builtin.ts"`],
     ["gpu-node/training/loop.ts", `import type { TaskContext } from "../tasks/context.ts"`],
@@ -113,7 +116,7 @@ describe("rooms", () => {
   it("allow imports to the left, and texts that look like imports", () => {
     const allowed = [
       ["edge/console/main.ts", `import "../markets/ingest/tick.ts"`],
-      ["edge/vision/review/stats.ts", `import { findJob } from "../labeling/jobs.ts"`],
+      ["edge/vision/labeling/review/stats.ts", `import { findJob } from "../labeling/jobs.ts"`],
       ["shared/time.ts", `const NAMES = ["from", "to"];`],
     ] as const;
     expect(allowed.flatMap(([file, text]) => brokenImports(file, text))).toEqual([]);
@@ -152,7 +155,7 @@ describe("names and lines", () => {
   ])("refuse a file called %s", (file) => expect(isNameBanned(file)).toBe(true));
 
   it("call what reacts to an ended task ended.ts", () => {
-    expect(isNameBanned("edge/vision/experiments/ended.ts")).toBe(false);
+    expect(isNameBanned("edge/vision/experiments/comparisons/ended.ts")).toBe(false);
   });
 
   it("hold nothing that a rule refuses", () => {

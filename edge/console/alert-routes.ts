@@ -2,7 +2,7 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { assert, Failure } from "../../shared/errors.ts";
-import { Alert } from "../../shared/markets.ts";
+import { Alert } from "../../shared/wire/markets.ts";
 import { type App, errorResponses, json } from "../http/app.ts";
 import { listAlerts, sendTestAlert } from "../markets/ingest/alert-outbox.ts";
 import { bearerName } from "./bearer.ts";

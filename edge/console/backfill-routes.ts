@@ -2,7 +2,7 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
-import { Backfill } from "../../shared/markets.ts";
+import { Backfill } from "../../shared/wire/markets.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../http/app.ts";
 import { findBackfill, listBackfills } from "../markets/ingest/ledger.ts";
 import { cancel, resumeBackfill, startBackfill } from "../markets/ingest/operate.ts";

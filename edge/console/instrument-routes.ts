@@ -2,7 +2,7 @@
 // and which rows are flagged as true vintages against the publication rule.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { Instrument, LateRows } from "../../shared/instruments.ts";
+import { Instrument, LateRows } from "../../shared/wire/instruments.ts";
 import { type App, errorResponses, json, jsonBody, namePart } from "../http/app.ts";
 import { listInstruments, setRetired, toWire } from "../markets/ingest/instruments.ts";
 import { requirePipeline } from "../markets/ingest/pipeline.ts";

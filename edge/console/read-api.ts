@@ -2,7 +2,7 @@
 // there is none, with the key anybody needs. There is no other way from here to a series.
 
 import { ERRORS, type ErrorCode, Failure } from "../../shared/errors.ts";
-import { type MarketsClient, MarketsError, marketsClient } from "../../shared/markets-client.ts";
+import { type MarketsClient, MarketsError, marketsClient } from "../markets/client/client.ts";
 import type { Config } from "./config.ts";
 
 /** A service binding ignores the host; a URL has to have one. */

@@ -3,6 +3,7 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
+import { INSTANT_FORM, instantProblem, iso, parseInstant } from "../../shared/time.ts";
 import {
   Job,
   PartitionState,
@@ -11,8 +12,7 @@ import {
   RunState,
   Snapshot,
   Tick,
-} from "../../shared/markets.ts";
-import { INSTANT_FORM, instantProblem, iso, parseInstant } from "../../shared/time.ts";
+} from "../../shared/wire/markets.ts";
 import {
   type App,
   addLiveness,

@@ -2,7 +2,7 @@
 // mistyped must not be passed over: a read with `asof=` would answer with the latest data.
 
 import type { Context } from "hono";
-import { nearest } from "../../shared/vocabulary.ts";
+import { nearest } from "../../shared/detector/vocabulary.ts";
 import { ISSUES_MAX, type Issue } from "./issues.ts";
 
 /**

@@ -6,9 +6,9 @@ import jpegModule from "@jsquash/jpeg/codec/dec/mozjpeg_dec.wasm";
 import pngModule from "@jsquash/png/codec/pkg/squoosh_png_bg.wasm";
 import newWebp from "@jsquash/webp/codec/dec/webp_dec.js";
 import webpModule from "@jsquash/webp/codec/dec/webp_dec.wasm";
-import { EDGE_PIXELS_MAX } from "../../shared/edge-inference.ts";
 import { Failure } from "../../shared/errors.ts";
 import { type ImageHeader, imageHeader } from "../../shared/image-header.ts";
+import { EDGE_PIXELS_MAX } from "../../shared/wire/edge-inference.ts";
 import type { RgbaImage } from "./resample.ts";
 import { jpegSegments, pngChunks } from "./segments.ts";
 

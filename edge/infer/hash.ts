@@ -1,7 +1,7 @@
 // The hash of an image file, by which one that looks the same is told.
 
-import { EDGE_IMAGE_BYTES_MAX } from "../../shared/edge-inference.ts";
 import { Failure } from "../../shared/errors.ts";
+import { EDGE_IMAGE_BYTES_MAX } from "../../shared/wire/edge-inference.ts";
 import { decode, judge } from "./decode.ts";
 import { differenceHash, HASH_SIZE } from "./difference-hash.ts";
 import { orientationOf, turn, turnedSize } from "./orientation.ts";

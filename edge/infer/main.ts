@@ -4,13 +4,13 @@
 // bounded: requests beyond it are told to come again.
 
 import type { ExecutionContext } from "@cloudflare/workers-types";
+import { Failure } from "../../shared/errors.ts";
+import { systemClock } from "../../shared/time.ts";
 import {
   EDGE_HASH_PATH,
   EDGE_IMAGE_BYTES_MAX,
   PRECISION_HEADER,
-} from "../../shared/edge-inference.ts";
-import { Failure } from "../../shared/errors.ts";
-import { systemClock } from "../../shared/time.ts";
+} from "../../shared/wire/edge-inference.ts";
 import { oncePerEnvironment } from "../http/config.ts";
 import { createLog } from "../http/log.ts";
 import { parseConfig } from "./config.ts";

@@ -2,9 +2,9 @@
 // since an isolate has no memory for the messages between. Field numbers are those of onnx.proto;
 // the bytes are those that the node's writer gives, which a test compares.
 
-import type { GraphHeader, OnnxGraph, OnnxValue } from "../../shared/detector-onnx.ts";
-import { OPSET } from "../../shared/detector-onnx.ts";
-import { joined } from "../../shared/line.ts";
+import type { GraphHeader, OnnxGraph, OnnxValue } from "../../shared/detector/detector-onnx.ts";
+import { OPSET } from "../../shared/detector/detector-onnx.ts";
+import { joined } from "../../shared/tasks/line.ts";
 
 /** Numbers of TensorProto.DataType. */
 const TYPES = { float32: 1, int64: 7 } as const;

@@ -1,7 +1,7 @@
 // How a camera was held, as EXIF says it in each of the three formats.
 
+import type { ImageSize } from "../../shared/detector/letterbox.ts";
 import type { ImageHeader } from "../../shared/image-header.ts";
-import type { ImageSize } from "../../shared/letterbox.ts";
 import { jpegSegments, pngChunks, webpChunks } from "./segments.ts";
 
 /** The tag of TIFF that says how an image is turned. */

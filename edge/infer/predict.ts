@@ -1,11 +1,11 @@
 // What a model finds on an image, at the edge. After the model is there nothing outside is waited
 // for, so requests of an isolate pass through here one after another.
 
-import { decodeEdgeRequest, type EdgeHead } from "../../shared/edge-inference.ts";
+import type { ExportPrecision } from "../../shared/detector/export-formats.ts";
+import { layPixels, placementOf, predictionsOf } from "../../shared/detector/letterbox.ts";
 import { Failure } from "../../shared/errors.ts";
-import type { ExportPrecision } from "../../shared/export-formats.ts";
-import { layPixels, placementOf, predictionsOf } from "../../shared/letterbox.ts";
-import type { LineAnswer } from "../../shared/line.ts";
+import type { LineAnswer } from "../../shared/tasks/line.ts";
+import { decodeEdgeRequest, type EdgeHead } from "../../shared/wire/edge-inference.ts";
 import type { Config } from "./config.ts";
 import { decode, judge } from "./decode.ts";
 import { orientationOf, turn, turnedSize } from "./orientation.ts";

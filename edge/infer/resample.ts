@@ -3,7 +3,7 @@
 // twice the wanted size, then each pixel is a mean under a triangle that reaches one wanted pixel
 // to either side (libvips' `reduce` with a gap of 2). Making larger: bilinear.
 
-import type { ImageSize } from "../../shared/letterbox.ts";
+import type { ImageSize } from "../../shared/detector/letterbox.ts";
 
 /** RGBA, four bytes a pixel, row by row; colours are not multiplied by alpha. */
 export interface RgbaImage extends ImageSize {

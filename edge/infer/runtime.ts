@@ -5,9 +5,9 @@
 
 import runtimeModule from "onnxruntime-web/ort-wasm-simd-threaded.wasm";
 import { env, InferenceSession, Tensor } from "onnxruntime-web/wasm";
-import { INPUT } from "../../shared/detector-onnx.ts";
+import { INPUT } from "../../shared/detector/detector-onnx.ts";
+import type { DetectionRows } from "../../shared/detector/letterbox.ts";
 import { Failure } from "../../shared/errors.ts";
-import type { DetectionRows } from "../../shared/letterbox.ts";
 
 /**
  * 64 KiB each: 80 MiB of the 128 that an isolate has. Beyond it the runtime says that it has no

@@ -3,17 +3,17 @@
 // stay open. One is opened at a time: two would not fit into the isolate's memory.
 
 import type { InferenceSession } from "onnxruntime-web/wasm";
-import { foldWeights, WeightsError } from "../../shared/deployed-weights.ts";
-import { drawDetector } from "../../shared/detector-onnx.ts";
+import { foldWeights, WeightsError } from "../../shared/detector/deployed-weights.ts";
+import { drawDetector } from "../../shared/detector/detector-onnx.ts";
+import type { ExportPrecision } from "../../shared/detector/export-formats.ts";
+import { parseTensors, SafetensorsError } from "../../shared/detector/safetensors.ts";
+import { Failure } from "../../shared/errors.ts";
+import { systemClock } from "../../shared/time.ts";
 import {
   EDGE_WEIGHTS_BYTES_MAX,
   type EdgeHead,
   WEIGHTS_PRECISION,
-} from "../../shared/edge-inference.ts";
-import { Failure } from "../../shared/errors.ts";
-import type { ExportPrecision } from "../../shared/export-formats.ts";
-import { parseTensors, SafetensorsError } from "../../shared/safetensors.ts";
-import { systemClock } from "../../shared/time.ts";
+} from "../../shared/wire/edge-inference.ts";
 import { createLog } from "../http/log.ts";
 import type { Config } from "./config.ts";
 import { OnnxFile } from "./onnx-file.ts";

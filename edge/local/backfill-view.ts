@@ -1,6 +1,6 @@
 // What is seen of a backfill while it is followed.
 
-import type { Backfill, Run } from "../../shared/markets.ts";
+import type { Backfill, Run } from "../../shared/wire/markets.ts";
 import { barOf, detailOf, progressOf } from "./lines.ts";
 import type { Operator } from "./operator.ts";
 

@@ -2,8 +2,8 @@
 // first start shows useful data within minutes. Interrupted, it is taken up again by the next
 // start.
 
-import type { Backfill, Job } from "../../shared/markets.ts";
 import { DAY, isoDay } from "../../shared/time.ts";
+import type { Backfill, Job } from "../../shared/wire/markets.ts";
 import { type Partitions, shiftPartition } from "../markets/ingest/partition.ts";
 import { barOf, progressOf, table } from "./lines.ts";
 import { followBackfill, followRun, type Operator } from "./operator.ts";

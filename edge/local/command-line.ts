@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type ParseArgsConfig, parseArgs, styleText } from "node:util";
-import { nearest } from "../../shared/vocabulary.ts";
+import { nearest } from "../../shared/detector/vocabulary.ts";
 
 /** Exit codes: it was done; it failed; it was not understood, and nothing was done. */
 export const EXIT = { done: 0, failed: 1, notUnderstood: 2 } as const;

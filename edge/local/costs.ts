@@ -4,8 +4,8 @@
 // and the local Postgres endpoint on 2026-11-27; Neon's own headers may be longer.
 // `node_modules/.bin/node edge/local/costs.ts` prints the table of the README.
 
-import { INTERVAL_SECONDS } from "../../shared/fleet.ts";
-import { HEARTBEAT_SECONDS } from "../../shared/node-protocol.ts";
+import { HEARTBEAT_SECONDS } from "../../shared/tasks/node-protocol.ts";
+import { INTERVAL_SECONDS } from "../../shared/wire/fleet.ts";
 
 const MILLION = 1_000_000;
 const GB = 1_000_000_000;
@@ -268,10 +268,11 @@ function people({ labelers, predictionsADay }: Use): Work {
       objectRequests: 1 + messages / 20,
       objectSeconds: answerSeconds + 0.002,
     }),
-    // Each isolate lists the nodes once a second (BELIEVED_MS, edge/vision/serving/direct.ts).
+    // Each isolate lists the nodes once a second
+    // (BELIEVED_MS, edge/vision/serving/predict/direct.ts).
     times(isPredicting * isolates * MONTH_SECONDS, { statements: 1, answerBytes: 692 }),
     // Each isolate takes of a key's requests and tells the meter what it counted, once a second
-    // (edge/vision/endpoints/meter-batch.ts).
+    // (edge/vision/serving/endpoints/meter-batch.ts).
     times(isPredicting * isolates * MONTH_SECONDS, { objectRequests: 2 }),
     // The meter's alarm comes every ten seconds (FLUSH_MS, endpoint-meter.ts) and writes two
     // counts and a last answer, each with its index, and the alarm itself.
@@ -291,7 +292,7 @@ function people({ labelers, predictionsADay }: Use): Work {
 /** Heartbeats and logs of devices. */
 function fleet({ devices }: Use): Work {
   const { requestCpuMs: cpuMs, deviceLines } = ASSUMPTIONS;
-  /** Rows of a device: a day of beats, 30 days of quarter hours (edge/vision/fleet/beats.ts). */
+  /** Rows of a device: a day of beats, 30 days of quarter hours (fleet/devices/beats.ts). */
   const [beats, means] = [DAY_SECONDS / INTERVAL_SECONDS, DAYS * 24 * 4];
   return sum([
     // One statement a beat, while the device reports nothing new of a rollout's model.

@@ -5,17 +5,23 @@ import { spawnSync } from "node:child_process";
 import * as fs from "node:fs";
 import { join, resolve } from "node:path";
 import sharp from "sharp";
-import type { Annotation, DatasetExport, Job, JobProgress, Stats } from "../../shared/labeling.ts";
-import type { ProgressEvent } from "../../shared/progress.ts";
 import { decimal } from "../../shared/scalars.ts";
 import { systemClock } from "../../shared/time.ts";
+import type {
+  Annotation,
+  DatasetExport,
+  Job,
+  JobProgress,
+  Stats,
+} from "../../shared/wire/labeling.ts";
+import type { ProgressEvent } from "../../shared/wire/progress.ts";
 import {
   type Frame,
   frameId,
   type Project,
   type TokenPair,
   type Video,
-} from "../../shared/vision.ts";
+} from "../../shared/wire/vision.ts";
 import { type Clip, demoClip } from "./clip.ts";
 import { readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { startStack } from "./stack.ts";

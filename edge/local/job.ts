@@ -1,7 +1,7 @@
 // `npm run job -- …`: the orchestrator's command line, against the stack that runs on this machine.
 
 import type { parseArgs } from "node:util";
-import { type Backfill, type Run, RunState } from "../../shared/markets.ts";
+import { type Backfill, type Run, RunState } from "../../shared/wire/markets.ts";
 import { backfillView } from "./backfill-view.ts";
 import { meant, paint, readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { eventLine, progressOf, runLine, table } from "./lines.ts";

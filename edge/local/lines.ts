@@ -1,6 +1,6 @@
 // What the commands print of runs and backfills, pure.
 
-import type { Backfill, Run, RunEvent } from "../../shared/markets.ts";
+import type { Backfill, Run, RunEvent } from "../../shared/wire/markets.ts";
 
 /** Rows with their columns aligned; the last is as long as it likes. */
 export function table(rows: readonly (readonly string[])[]): string[] {

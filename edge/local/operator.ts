@@ -2,7 +2,7 @@
 
 import { existsSync, readFileSync } from "node:fs";
 import { z } from "zod";
-import { LateRows } from "../../shared/instruments.ts";
+import { LateRows } from "../../shared/wire/instruments.ts";
 import {
   Backfill,
   Job,
@@ -11,7 +11,7 @@ import {
   RunEvent,
   type RunState,
   Tick,
-} from "../../shared/markets.ts";
+} from "../../shared/wire/markets.ts";
 import { lockHolder, type State } from "./state.ts";
 
 /** Which runs to list; what is undefined does not filter. */

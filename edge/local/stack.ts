@@ -7,7 +7,7 @@ import { Secret } from "../../shared/secret.ts";
 import { iso, MINUTE, systemClock } from "../../shared/time.ts";
 import { openDatabase } from "../http/database.ts";
 import { corsProblem } from "../markets/config.ts";
-import { createCode } from "../vision/tasks/nodes.ts";
+import { createCode } from "../vision/tasks/nodes/nodes.ts";
 import {
   type DatabaseUrls,
   databaseUrls,

@@ -3,8 +3,8 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { assert, Failure } from "../../shared/errors.ts";
-import { CurveRecord } from "../../shared/markets.ts";
 import { DAY, iso } from "../../shared/time.ts";
+import { CurveRecord } from "../../shared/wire/markets.ts";
 import { type App, errorResponses, json, namePart } from "../http/app.ts";
 import { headers } from "../http/description.ts";
 import { cacheControl } from "./answer.ts";

@@ -3,8 +3,8 @@
 // days never existed. The reader decides what was known; everything here passes its `as_of` on.
 
 import { Failure } from "../../shared/errors.ts";
-import type { CurveRecord } from "../../shared/markets.ts";
 import { addMonths, DAY, HOUR, iso, isoDay } from "../../shared/time.ts";
+import type { CurveRecord } from "../../shared/wire/markets.ts";
 import { operatingDay } from "./store/operating-day.ts";
 import {
   crudeOilExpiry,

@@ -2,9 +2,9 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
-import { describeSymbol, SymbolDescription } from "../../shared/markets-symbols.ts";
 import { type App, errorResponses, json } from "../http/app.ts";
 import { cacheControl } from "./answer.ts";
+import { describeSymbol, SymbolDescription } from "./client/symbols.ts";
 import { apiKey, library, symbol } from "./parameters.ts";
 import type { ReadApi } from "./service.ts";
 

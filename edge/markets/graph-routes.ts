@@ -2,8 +2,8 @@
 // those cannot, as those answer without the graph.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { GraphEntity, GraphNeighbourhood } from "../../shared/markets.ts";
 import { whole } from "../../shared/scalars.ts";
+import { GraphEntity, GraphNeighbourhood } from "../../shared/wire/markets.ts";
 import { type App, errorResponses, json, namePart } from "../http/app.ts";
 import { apiKey } from "./parameters.ts";
 import type { ReadApi } from "./service.ts";

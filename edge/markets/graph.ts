@@ -3,9 +3,9 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../shared/errors.ts";
-import type { GraphEntity, GraphNeighbourhood, Health } from "../../shared/markets.ts";
 import type { Secret } from "../../shared/secret.ts";
 import { type Clock, systemClock } from "../../shared/time.ts";
+import type { GraphEntity, GraphNeighbourhood, Health } from "../../shared/wire/markets.ts";
 import { openDatabase, wireTime } from "../http/database.ts";
 
 /** The verbs of a reader of the catalog graph. */

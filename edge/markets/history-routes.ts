@@ -3,7 +3,6 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
-import { ChangePage, DiffRecord, Revisions, Snapshot, Vintage } from "../../shared/markets.ts";
 import { whole } from "../../shared/scalars.ts";
 import {
   DURATION_FORM,
@@ -12,6 +11,7 @@ import {
   parseDuration,
   parseInstant,
 } from "../../shared/time.ts";
+import { ChangePage, DiffRecord, Revisions, Snapshot, Vintage } from "../../shared/wire/markets.ts";
 import { type App, errorResponses, json, namePart } from "../http/app.ts";
 import { headers } from "../http/description.ts";
 import { cacheControl, send } from "./answer.ts";

@@ -2,7 +2,7 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
-import { PanelRecord } from "../../shared/markets.ts";
+import { PanelRecord } from "../../shared/wire/markets.ts";
 import { type App, errorResponses, name, namePart } from "../http/app.ts";
 import { headers } from "../http/description.ts";
 import { send } from "./answer.ts";

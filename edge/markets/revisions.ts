@@ -1,8 +1,8 @@
 // What happened to a series' rows between two knowledge times, and how their prints (the values
 // they had, one after the other) moved. Pure over sorted versions.
 
-import type { DiffRecord, Revisions } from "../../shared/markets.ts";
 import { iso } from "../../shared/time.ts";
+import type { DiffRecord, Revisions } from "../../shared/wire/markets.ts";
 import type { Batch, WrittenBy } from "./store/columns.ts";
 
 /** The first and last position of each row's versions in a batch. */

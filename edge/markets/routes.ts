@@ -2,8 +2,8 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
-import { Health } from "../../shared/markets.ts";
 import { iso } from "../../shared/time.ts";
+import { Health } from "../../shared/wire/markets.ts";
 import { type App, errorResponses, json } from "../http/app.ts";
 import { isUnavailable } from "../http/database.ts";
 import { cacheControl } from "./answer.ts";

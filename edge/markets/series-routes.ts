@@ -2,8 +2,8 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
-import { SeriesRecord } from "../../shared/markets.ts";
 import { flag } from "../../shared/scalars.ts";
+import { SeriesRecord } from "../../shared/wire/markets.ts";
 import { type App, errorResponses } from "../http/app.ts";
 import { headers } from "../http/description.ts";
 import { send } from "./answer.ts";

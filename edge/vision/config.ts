@@ -2,13 +2,13 @@
 
 import type { DurableObjectNamespace, Fetcher, R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
+import { flag, whole } from "../../shared/scalars.ts";
+import { Secret } from "../../shared/secret.ts";
 import {
   EDGE_IMAGE_SIZE_DEFAULT,
   EDGE_IMAGE_SIZE_MAX,
   isEdgeImageSize,
-} from "../../shared/edge-inference.ts";
-import { flag, whole } from "../../shared/scalars.ts";
-import { Secret } from "../../shared/secret.ts";
+} from "../../shared/wire/edge-inference.ts";
 import { alertWebhookKeys, checkAlertWebhook } from "../http/alert-webhook.ts";
 import {
   binding,

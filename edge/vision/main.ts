@@ -12,103 +12,110 @@ import { addAccountRoutes } from "./auth/account-routes.ts";
 import { addAdminRoutes } from "./auth/admin-routes.ts";
 import { describeAudience } from "./auth/audience.ts";
 import { forgetAuditEntries } from "./auth/audit.ts";
+import { tendIncidents } from "./auth/incidents/causes.ts";
+import { addIncidentRoutes } from "./auth/incidents/routes.ts";
 import { addInvitationRoutes } from "./auth/invitation-routes.ts";
 import { forgetExpired } from "./auth/sessions.ts";
 import { deleteOverdue, pairOf } from "./base/discard.ts";
 import type { Parts } from "./base/parts.ts";
 import { sendCounts, sendSoon, tally } from "./base/tally.ts";
 import { type Config, outboundOf, parseConfig } from "./config.ts";
-import { forgetArchives } from "./datasets/archive-form.ts";
-import { addComparisonRoutes } from "./datasets/comparison-routes.ts";
-import { exportEnded, sealExport } from "./datasets/ended.ts";
-import { addExportRoutes } from "./datasets/export-routes.ts";
-import { failLostExports, releaseExports } from "./datasets/exports.ts";
-import { addImportRoutes } from "./datasets/import-routes.ts";
 import { EXAMPLES, HEADERS, TAGS } from "./description.ts";
-import { makeEdgeFiles } from "./endpoints/edge-files.ts";
-import { addEndpointRoutes } from "./endpoints/endpoint-routes.ts";
-import { addEndpointKeyRoutes } from "./endpoints/key-routes.ts";
-import { countDefault } from "./endpoints/predict.ts";
-import { addEndpointServing, lastAnswer } from "./endpoints/serve-routes.ts";
 import examples from "./examples.json" with { type: "json" };
-import { addModelComparisonRoutes } from "./experiments/comparison-routes.ts";
-import { tendComparisons } from "./experiments/comparison-sessions.ts";
-import { comparisonEnded, sealComparison } from "./experiments/ended.ts";
-import { addExperimentLifeRoutes } from "./experiments/experiment-life-routes.ts";
-import { lookAtExperiments } from "./experiments/experiment-looks.ts";
-import { addExperimentRoutes } from "./experiments/experiment-routes.ts";
-import { modelExportEnded, sealModelExport } from "./exports/ended.ts";
-import { addModelExportRoutes } from "./exports/export-routes.ts";
-import { enqueueMissingExports } from "./exports/export-task.ts";
-import { releaseExports as releaseModelExports, startExports } from "./exports/exports.ts";
-import { addAlertRoutes } from "./fleet/alert-routes.ts";
-import { forgetAlerts, noticeAlerts } from "./fleet/alerts.ts";
-import { condenseReadings } from "./fleet/beats.ts";
-import { addDeviceRoutes } from "./fleet/device-routes.ts";
-import { addDeviceImages } from "./fleet/image-routes.ts";
-import { addLogRoutes } from "./fleet/log-routes.ts";
-import { forgetLogs } from "./fleet/logs.ts";
-import { addManifestRoutes } from "./fleet/manifest-routes.ts";
-import { sendNotices } from "./fleet/notices.ts";
-import { addDeviceProtocol } from "./fleet/protocol-routes.ts";
-import { ROLLOUT_HOOKS } from "./fleet/rollout-devices.ts";
-import { advanceRollouts } from "./fleet/rollout-progress.ts";
-import { addRolloutRoutes } from "./fleet/rollout-routes.ts";
-import { checkTargets, forgetChecks } from "./fleet/target-health.ts";
-import { addTargetRoutes } from "./fleet/target-routes.ts";
+import { addExperimentLifeRoutes } from "./experiments/campaigns/life-routes.ts";
+import { lookAtExperiments } from "./experiments/campaigns/looks.ts";
+import { addExperimentRoutes } from "./experiments/campaigns/routes.ts";
+import { comparisonEnded, sealComparison } from "./experiments/comparisons/ended.ts";
+import { addModelComparisonRoutes } from "./experiments/comparisons/routes.ts";
+import { tendComparisons } from "./experiments/comparisons/sessions.ts";
+import { addAlertRoutes } from "./fleet/devices/alert-routes.ts";
+import { forgetAlerts, noticeAlerts } from "./fleet/devices/alerts.ts";
+import { condenseReadings } from "./fleet/devices/beats.ts";
+import { addDeviceImages } from "./fleet/devices/image-routes.ts";
+import { addLogRoutes } from "./fleet/devices/log-routes.ts";
+import { forgetLogs } from "./fleet/devices/logs.ts";
+import { sendNotices } from "./fleet/devices/notices.ts";
+import { addDeviceProtocol } from "./fleet/devices/protocol-routes.ts";
+import { addDeviceRoutes } from "./fleet/devices/routes.ts";
+import { ROLLOUT_HOOKS } from "./fleet/rollouts/devices.ts";
+import { addManifestRoutes } from "./fleet/rollouts/manifest-routes.ts";
+import { advanceRollouts } from "./fleet/rollouts/progress.ts";
+import { addRolloutRoutes } from "./fleet/rollouts/routes.ts";
+import { checkTargets, forgetChecks } from "./fleet/targets/health.ts";
+import { addTargetRoutes } from "./fleet/targets/routes.ts";
 import { MEANINGS } from "./glossary.ts";
-import { tendIncidents } from "./incidents/causes.ts";
-import { addIncidentRoutes } from "./incidents/incident-routes.ts";
-import { labelEnded, labelPartDone, sealLabel } from "./labeling/ended.ts";
-import { addJobRoutes } from "./labeling/job-routes.ts";
-import { addLabelRoutes } from "./labeling/label-routes.ts";
-import { addPreviewRoutes } from "./labeling/preview-routes.ts";
-import { sealPreview, sealSegment } from "./labeling/previews.ts";
-import { resumeJobs } from "./labeling/recovery.ts";
-import { labelReported } from "./labeling/reports.ts";
+import { forgetArchives } from "./labeling/datasets/archive-form.ts";
+import { addComparisonRoutes } from "./labeling/datasets/comparison-routes.ts";
+import { exportEnded, sealExport } from "./labeling/datasets/ended.ts";
+import { addExportRoutes } from "./labeling/datasets/export-routes.ts";
+import { failLostExports, releaseExports } from "./labeling/datasets/exports.ts";
+import { addImportRoutes } from "./labeling/datasets/import-routes.ts";
+import { labelEnded, labelPartDone, sealLabel } from "./labeling/jobs/ended.ts";
+import { addLabelRoutes } from "./labeling/jobs/label-routes.ts";
+import { addPreviewRoutes } from "./labeling/jobs/preview-routes.ts";
+import { sealPreview, sealSegment } from "./labeling/jobs/previews.ts";
+import { resumeJobs } from "./labeling/jobs/recovery.ts";
+import { labelReported } from "./labeling/jobs/reports.ts";
+import { addJobRoutes } from "./labeling/jobs/routes.ts";
+import { addBulkRoutes } from "./labeling/review/bulk-routes.ts";
+import { addClassRoutes } from "./labeling/review/class-routes.ts";
+import { addFrameRoutes } from "./labeling/review/frame-routes.ts";
+import { addReviewRoutes } from "./labeling/review/routes.ts";
+import { addTrackRoutes } from "./labeling/review/track-routes.ts";
+import { addProjectRoutes } from "./media/projects/routes.ts";
+import { addDirectRoutes } from "./media/uploads/direct-routes.ts";
+import { addUploadRoutes } from "./media/uploads/routes.ts";
+import { abandonUploads } from "./media/uploads/uploads.ts";
+import { probeEnded, sealFrames, sealProbe } from "./media/videos/ended.ts";
+import { addVideoRoutes } from "./media/videos/routes.ts";
+import { enqueueMissingProbes } from "./media/videos/videos.ts";
 import { addMetrics } from "./metrics.ts";
-import { addProgressRoutes } from "./progress/progress-routes.ts";
-import { probeEnded, sealFrames, sealProbe } from "./projects/ended.ts";
-import { addProjectRoutes } from "./projects/project-routes.ts";
-import { addVideoRoutes } from "./projects/video-routes.ts";
-import { enqueueMissingProbes } from "./projects/videos.ts";
-import { addModelRoutes } from "./registry/model-routes.ts";
-import { addWeightsRoutes } from "./registry/weights-routes.ts";
-import { addBulkRoutes } from "./review/bulk-routes.ts";
-import { addClassRoutes } from "./review/class-routes.ts";
-import { addFrameRoutes } from "./review/frame-routes.ts";
-import { addReviewRoutes } from "./review/review-routes.ts";
-import { addTrackRoutes } from "./review/track-routes.ts";
-import { warmModel } from "./serving/activation.ts";
-import { predictEnded, sealPredict } from "./serving/ended.ts";
-import { addPredictionRoutes } from "./serving/predict-routes.ts";
-import { forgetPredictions } from "./serving/predictions.ts";
-import { sealSam } from "./serving/sam.ts";
-import { addSamRoutes } from "./serving/sam-routes.ts";
-import { addServeRoutes } from "./serving/serve-routes.ts";
-import { type HandlersByKind, minuteTasks } from "./tasks/delivery.ts";
-import { addNodeRoutes } from "./tasks/node-routes.ts";
-import { sealTrain, trainEnded } from "./training/ended.ts";
-import { resumeRuns } from "./training/recovery.ts";
-import { trainReported } from "./training/reports.ts";
-import { addRunRoutes } from "./training/run-routes.ts";
-import { addStuckRoutes } from "./training/stuck-routes.ts";
-import { addTrainRoutes } from "./training/train-routes.ts";
-import { addDirectRoutes } from "./uploads/direct-routes.ts";
-import { addUploadRoutes } from "./uploads/upload-routes.ts";
-import { abandonUploads } from "./uploads/uploads.ts";
-import { addCheckRoutes } from "./workflows/check-routes.ts";
+import { addModelRoutes } from "./models/routes.ts";
+import { addWeightsRoutes } from "./models/weights-routes.ts";
+import { makeEdgeFiles } from "./serving/endpoints/edge-files.ts";
+import { noticeEndpointErrors } from "./serving/endpoints/incidents.ts";
+import { addEndpointKeyRoutes } from "./serving/endpoints/key-routes.ts";
+import { countDefault } from "./serving/endpoints/predict.ts";
+import { addEndpointServing, lastAnswer } from "./serving/endpoints/predict-routes.ts";
+import { addEndpointRoutes } from "./serving/endpoints/routes.ts";
+import { warmModel } from "./serving/predict/activation.ts";
+import { addServeRoutes } from "./serving/predict/active-model-routes.ts";
+import { predictEnded, sealPredict } from "./serving/predict/ended.ts";
+import { forgetPredictions } from "./serving/predict/predictions.ts";
+import { addPredictionRoutes } from "./serving/predict/routes.ts";
+import { addSamRoutes } from "./serving/sam/routes.ts";
+import { sealSam } from "./serving/sam/sam.ts";
+import { noticeLostNodes, noticeStalledQueues } from "./tasks/incidents.ts";
+import { addNodeRoutes } from "./tasks/nodes/routes.ts";
+import { addProgressRoutes } from "./tasks/progress/routes.ts";
+import { type HandlersByKind, minuteTasks } from "./tasks/queue/delivery.ts";
+import { modelExportEnded, sealModelExport } from "./training/exports/ended.ts";
+import { releaseExports as releaseModelExports, startExports } from "./training/exports/exports.ts";
+import { addModelExportRoutes } from "./training/exports/routes.ts";
+import { enqueueMissingExports } from "./training/exports/task.ts";
+import { sealTrain, trainEnded } from "./training/runs/ended.ts";
+import { resumeRuns } from "./training/runs/recovery.ts";
+import { trainReported } from "./training/runs/reports.ts";
+import { addRunRoutes } from "./training/runs/routes.ts";
+import { addStuckRoutes } from "./training/runs/stuck-routes.ts";
+import { addTrainRoutes } from "./training/runs/train-routes.ts";
+import { addCheckRoutes } from "./workflows/definitions/check-routes.ts";
+import { addDeployRoutes } from "./workflows/definitions/deploy-routes.ts";
+import { addWorkflowRoutes } from "./workflows/definitions/routes.ts";
 import { forgetDeliveries, sendDeliveries } from "./workflows/deliveries.ts";
-import { addDeployRoutes } from "./workflows/deploy-routes.ts";
-import { sealVideoRun, sealWorkflow, videoRunEnded, workflowEnded } from "./workflows/ended.ts";
-import { failStranded } from "./workflows/run-expiry.ts";
-import { addRunRoutes as addWorkflowRuns } from "./workflows/run-routes.ts";
+import {
+  sealVideoRun,
+  sealWorkflow,
+  videoRunEnded,
+  workflowEnded,
+} from "./workflows/runs/ended.ts";
+import { failStranded } from "./workflows/runs/expiry.ts";
+import { addRunRoutes as addWorkflowRuns } from "./workflows/runs/routes.ts";
+import { forgetStreams } from "./workflows/runs/streams.ts";
+import { addWorkflowVideos } from "./workflows/runs/video-routes.ts";
 import { addSecretRoutes } from "./workflows/secret-routes.ts";
-import { addWorkflowServing } from "./workflows/serve-routes.ts";
-import { forgetStreams } from "./workflows/streams.ts";
+import { addWorkflowServing } from "./workflows/serving-routes.ts";
 import { forgetUse } from "./workflows/usage.ts";
-import { addWorkflowVideos } from "./workflows/video-routes.ts";
-import { addWorkflowRoutes } from "./workflows/workflow-routes.ts";
 
 /** Which room takes the outcome of which kind of task. */
 const handlers: HandlersByKind = {
@@ -330,11 +337,11 @@ async function performMinute(parts: Parts): Promise<DutyOutcome> {
 }
 
 export { Counters } from "./base/counters.ts";
-export { EndpointMeter } from "./endpoints/endpoint-meter.ts";
-export { Listener } from "./progress/listener.ts";
-export { ProgressTopic } from "./progress/topic.ts";
-export { Doorbell } from "./tasks/doorbell.ts";
-export { NodeLine } from "./tasks/node-line.ts";
+export { EndpointMeter } from "./serving/endpoints/meter-object.ts";
+export { Doorbell } from "./tasks/nodes/doorbell.ts";
+export { NodeLine } from "./tasks/nodes/line.ts";
+export { Listener } from "./tasks/progress/listener.ts";
+export { ProgressTopic } from "./tasks/progress/topic.ts";
 
 export default {
   // Hono types its handler by the DOM's Request, the platform by its own.
@@ -343,7 +350,15 @@ export default {
   async scheduled(controller, environment) {
     const parts = open(environment);
     const outcome = await performMinute(parts);
-    await tendIncidents(parts, outcome, controller.scheduledTime);
+    await tendIncidents(parts, {
+      outcome,
+      minute: controller.scheduledTime,
+      causes: {
+        lost_nodes: noticeLostNodes,
+        stalled_queues: noticeStalledQueues,
+        endpoint_errors: noticeEndpointErrors,
+      },
+    });
     await sendCounts(parts);
   },
 } satisfies ExportedHandler<object>;

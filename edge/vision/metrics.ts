@@ -6,9 +6,9 @@ import { Tally } from "../../shared/tally.ts";
 import type { App } from "../http/app.ts";
 import { isUnavailable } from "../http/database.ts";
 import { addMetricsRoute } from "../http/metrics.ts";
+import { countOpenIncidents } from "./auth/incidents/incidents.ts";
 import type { Parts } from "./base/parts.ts";
 import { countersOf, sendCounts, VISION_TABLE } from "./base/tally.ts";
-import { countOpenIncidents } from "./incidents/incidents.ts";
 import {
   databaseLatencyMs,
   type Overview,

@@ -2,8 +2,8 @@
 // wanted of it, and hands its log over when it is heard. Each of these goes on without the others.
 
 import { setTimeout as later } from "node:timers";
-import type { HeartbeatAnswer } from "../../shared/fleet.ts";
 import { type Clock, DAY, iso } from "../../shared/time.ts";
+import type { HeartbeatAnswer } from "../../shared/wire/fleet.ts";
 import type { Log } from "../base/log.ts";
 import type { Tools } from "../media/ffmpeg.ts";
 import { pause } from "../objects/transfer.ts";

@@ -1,10 +1,10 @@
 // A model of a slot, opened: images in, objects out. Nothing that the file gives is taken as it
 // comes: numbers that are none, or boxes of no class, are a failed inference.
 
-import { INPUT } from "../../shared/detector-onnx.ts";
-import { predictionsOf } from "../../shared/letterbox.ts";
-import type { Manifest } from "../../shared/rollouts.ts";
-import type { Prediction } from "../../shared/tasks.ts";
+import { INPUT } from "../../shared/detector/detector-onnx.ts";
+import { predictionsOf } from "../../shared/detector/letterbox.ts";
+import type { Prediction } from "../../shared/tasks/tasks.ts";
+import type { Manifest } from "../../shared/wire/rollouts.ts";
 import type { RgbImage } from "../media/image.ts";
 import { float, floats, openSession, run, type Session } from "../onnx/runtime.ts";
 import { letterbox } from "../serving/letterbox.ts";

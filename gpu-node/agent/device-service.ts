@@ -3,6 +3,7 @@
 
 import { gzipSync } from "node:zlib";
 import { z } from "zod";
+import { Secret } from "../../shared/secret.ts";
 import {
   DeviceImage,
   DeviceToken,
@@ -13,9 +14,8 @@ import {
   type LogBatch,
   LogReceipt,
   type ManifestKey,
-} from "../../shared/fleet.ts";
-import { SignedManifest } from "../../shared/rollouts.ts";
-import { Secret } from "../../shared/secret.ts";
+} from "../../shared/wire/fleet.ts";
+import { SignedManifest } from "../../shared/wire/rollouts.ts";
 
 const REQUEST_MS_MAX = 30_000;
 const Body = z.object({ code: z.string(), detail: z.string() }).partial();

@@ -4,8 +4,8 @@
 
 import { join } from "node:path";
 import { z } from "zod";
-import { MODEL_STATES, type ModelState } from "../../shared/fleet.ts";
-import { Manifest } from "../../shared/rollouts.ts";
+import { MODEL_STATES, type ModelState } from "../../shared/wire/fleet.ts";
+import { Manifest } from "../../shared/wire/rollouts.ts";
 import { isDiskFull } from "../base/failure.ts";
 import { readIfThere, writeDurably } from "./durable-file.ts";
 

@@ -5,8 +5,8 @@ import { createHash, randomBytes } from "node:crypto";
 import * as fs from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { ManifestKey } from "../../shared/fleet.ts";
 import { Secret } from "../../shared/secret.ts";
+import { ManifestKey } from "../../shared/wire/fleet.ts";
 import { lives, ownName } from "../base/processes.ts";
 import { flushFolder, readIfThere, writeDurably } from "./durable-file.ts";
 

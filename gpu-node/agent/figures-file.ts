@@ -2,7 +2,7 @@
 // scores against those of the one before, which a restart must not take away.
 
 import { z } from "zod";
-import { SCORE_BINS } from "../../shared/fleet.ts";
+import { SCORE_BINS } from "../../shared/wire/fleet.ts";
 import { isDiskFull } from "../base/failure.ts";
 import { readIfThere, writeDurably } from "./durable-file.ts";
 

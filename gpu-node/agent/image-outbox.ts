@@ -4,7 +4,7 @@
 
 import * as fs from "node:fs";
 import { join } from "node:path";
-import { DEVICE_IMAGE_BYTES_MAX } from "../../shared/fleet.ts";
+import { DEVICE_IMAGE_BYTES_MAX } from "../../shared/wire/fleet.ts";
 import { isDiskFull } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
 import type { RgbImage } from "../media/image.ts";

@@ -7,7 +7,7 @@ import { randomUUID } from "node:crypto";
 import * as fs from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { DROPPED_RANGES_MAX, LOG_GAPS_MAX, LogLine, SeqRange } from "../../shared/fleet.ts";
+import { DROPPED_RANGES_MAX, LOG_GAPS_MAX, LogLine, SeqRange } from "../../shared/wire/fleet.ts";
 import { isDiskFull } from "../base/failure.ts";
 import { readIfThere, writeDurably } from "./durable-file.ts";
 

@@ -1,8 +1,8 @@
 // The model that predicts now, and what it came to since it was switched to, over restarts: counts
 // and scores; and latencies since the agent's start. As heartbeats tell them.
 
-import { SCORE_BINS } from "../../shared/fleet.ts";
-import type { Manifest } from "../../shared/rollouts.ts";
+import { SCORE_BINS } from "../../shared/wire/fleet.ts";
+import type { Manifest } from "../../shared/wire/rollouts.ts";
 import type { RgbImage } from "../media/image.ts";
 import type { DeviceModel, Look } from "./device-model.ts";
 import { type FiguresFile, nothingCounted, type Tally } from "./figures-file.ts";

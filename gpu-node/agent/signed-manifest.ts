@@ -2,14 +2,14 @@
 // is no older than the last one. Nothing of it is read before its signature was verified.
 
 import { createPublicKey, verify } from "node:crypto";
-import type { ManifestKey } from "../../shared/fleet.ts";
+import type { ManifestKey } from "../../shared/wire/fleet.ts";
 import {
   MANIFEST_DOMAIN,
   Manifest,
   PUBLIC_KEY_BYTES,
   SIGNATURE_BYTES,
   type SignedManifest,
-} from "../../shared/rollouts.ts";
+} from "../../shared/wire/rollouts.ts";
 
 /** Why a device does not take a model; `code` is the first word of what it reports. */
 export class ModelRefusal extends Error {

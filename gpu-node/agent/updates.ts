@@ -6,8 +6,8 @@
 import * as fs from "node:fs";
 import { join } from "node:path";
 import { setTimeout as later } from "node:timers";
-import type { DesiredModel, ReportedModel } from "../../shared/fleet.ts";
-import { isRecent, type Manifest } from "../../shared/rollouts.ts";
+import type { DesiredModel, ReportedModel } from "../../shared/wire/fleet.ts";
+import { isRecent, type Manifest } from "../../shared/wire/rollouts.ts";
 import { sha256OfFile } from "../base/file-hash.ts";
 import type { Log } from "../base/log.ts";
 import { DeviceModel, type Opening } from "./device-model.ts";

@@ -6,10 +6,10 @@ import {
   classFigures,
   type DetectionOutcome,
   outcomesOf,
-} from "../../shared/average-precision.ts";
-import { accuracyDropMax, type ExportPrecision } from "../../shared/export-formats.ts";
-import type { ExportAccuracy } from "../../shared/exports.ts";
-import type { Bbox, Prediction } from "../../shared/tasks.ts";
+} from "../../shared/detector/average-precision.ts";
+import { accuracyDropMax, type ExportPrecision } from "../../shared/detector/export-formats.ts";
+import type { Bbox, Prediction } from "../../shared/tasks/tasks.ts";
+import type { ExportAccuracy } from "../../shared/wire/exports.ts";
 import { OBJECT_SCORE } from "./verification.ts";
 
 /** An image with what is on it, and what the file and the model found there, in its pixels. */

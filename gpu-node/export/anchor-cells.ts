@@ -1,7 +1,7 @@
 // Where the anchors of an input lie: the cells of all levels, finest first, row by row.
 
-import { LEVEL_STRIDES } from "../../shared/detector.ts";
-import { anchorsOf, type OnnxSize } from "../../shared/detector-onnx.ts";
+import { LEVEL_STRIDES } from "../../shared/detector/detector.ts";
+import { anchorsOf, type OnnxSize } from "../../shared/detector/detector-onnx.ts";
 
 /** Four numbers an anchor, in pixels of the input: a corner is `distance · reach + centre`. */
 export interface AnchorCells {

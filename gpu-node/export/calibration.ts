@@ -2,8 +2,8 @@
 // with every map as an output. The same images give the same ranges on every machine, whatever its
 // threads: see `outward`.
 
-import type { DeployedModel } from "../../shared/deployed-weights.ts";
-import { INPUT, type OnnxSize } from "../../shared/detector-onnx.ts";
+import type { DeployedModel } from "../../shared/detector/deployed-weights.ts";
+import { INPUT, type OnnxSize } from "../../shared/detector/detector-onnx.ts";
 import { decodeModel, encodeModel, tensorInfo } from "../onnx/model-file.ts";
 import { float, floats, openSession, run } from "../onnx/runtime.ts";
 import { writeOnnx } from "./detector-onnx.ts";

@@ -2,8 +2,8 @@
 // graph in onnxruntime. Weights are those of the file; maps are single precision, so it does not
 // show what half-precision maps lose.
 
-import { PROTOTYPES } from "../../shared/detector.ts";
-import { anchorsOf, INPUT } from "../../shared/detector-onnx.ts";
+import { PROTOTYPES } from "../../shared/detector/detector.ts";
+import { anchorsOf, INPUT } from "../../shared/detector/detector-onnx.ts";
 import { ZipReader } from "../objects/zip-reader.ts";
 import { float, floats, openSession, run, runtimeName } from "../onnx/runtime.ts";
 import { PACKAGE_FOLDER } from "./coreml.ts";

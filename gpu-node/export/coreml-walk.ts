@@ -3,9 +3,9 @@
 // branches end in on, everything is single precision, since halves are half a pixel apart from 512
 // on.
 
-import type { ConvWeights, DeployedModel } from "../../shared/deployed-weights.ts";
-import { type ConvNode, type GraphNode, PROTOTYPES } from "../../shared/detector.ts";
-import { INPUT, type OnnxSize } from "../../shared/detector-onnx.ts";
+import type { ConvWeights, DeployedModel } from "../../shared/detector/deployed-weights.ts";
+import { type ConvNode, type GraphNode, PROTOTYPES } from "../../shared/detector/detector.ts";
+import { INPUT, type OnnxSize } from "../../shared/detector/detector-onnx.ts";
 import { anchorCells } from "./anchor-cells.ts";
 import { type MilFloat, type MilValue, ProgramWriter } from "./mil-program.ts";
 import { mapNameOf } from "./ranges.ts";

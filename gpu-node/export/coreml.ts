@@ -4,9 +4,9 @@
 // model also `masks` and `prototypes`, all single precision.
 
 import { create, toBinary } from "@bufbuild/protobuf";
-import type { DeployedModel } from "../../shared/deployed-weights.ts";
-import { STRIDE_MAX } from "../../shared/detector.ts";
-import { INPUT, type OnnxSize } from "../../shared/detector-onnx.ts";
+import type { DeployedModel } from "../../shared/detector/deployed-weights.ts";
+import { STRIDE_MAX } from "../../shared/detector/detector.ts";
+import { INPUT, type OnnxSize } from "../../shared/detector/detector-onnx.ts";
 import { zipBytes } from "../objects/zip-writer.ts";
 import {
   ARRAY_FLOAT32,

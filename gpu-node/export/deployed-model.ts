@@ -1,8 +1,12 @@
 // The weights of a detector as it is deployed, for a task: what is wrong with them fails the task.
 
-import { type DeployedModel, foldWeights, WeightsError } from "../../shared/deployed-weights.ts";
-import { SafetensorsError, type TensorFile } from "../../shared/safetensors.ts";
-import type { ModelSource } from "../../shared/tasks.ts";
+import {
+  type DeployedModel,
+  foldWeights,
+  WeightsError,
+} from "../../shared/detector/deployed-weights.ts";
+import { SafetensorsError, type TensorFile } from "../../shared/detector/safetensors.ts";
+import type { ModelSource } from "../../shared/tasks/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { unreadable } from "./weights-file.ts";
 

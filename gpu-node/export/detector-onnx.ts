@@ -1,15 +1,15 @@
 // A detector as an ONNX file: the graph that is drawn once for everybody, with what the file says
 // of itself.
 
-import type { DeployedModel } from "../../shared/deployed-weights.ts";
-import { type DetectorTask, STRIDE_MAX } from "../../shared/detector.ts";
+import type { DeployedModel } from "../../shared/detector/deployed-weights.ts";
+import { type DetectorTask, STRIDE_MAX } from "../../shared/detector/detector.ts";
 import {
   type DetectorForm,
   drawDetector,
   type OnnxValue,
   OPSET,
-} from "../../shared/detector-onnx.ts";
-import type { ModelSource } from "../../shared/tasks.ts";
+} from "../../shared/detector/detector-onnx.ts";
+import type { ModelSource } from "../../shared/tasks/tasks.ts";
 import { GraphWriter, tensorInfo } from "../onnx/model-file.ts";
 
 export interface OnnxOptions extends DetectorForm {

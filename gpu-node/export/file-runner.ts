@@ -1,7 +1,7 @@
 // What opens a written file to hold it against its model, whatever the format.
 
-import type { OnnxSize } from "../../shared/detector-onnx.ts";
-import { NOT_VERIFIED_CHARACTERS_MAX } from "../../shared/exports.ts";
+import type { OnnxSize } from "../../shared/detector/detector-onnx.ts";
+import { NOT_VERIFIED_CHARACTERS_MAX } from "../../shared/wire/exports.ts";
 import type { RawHeads } from "./verification.ts";
 
 /** A file that is open in its runtime. */

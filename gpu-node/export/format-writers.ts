@@ -2,13 +2,13 @@
 // weights, options and, for int8, ranges.
 
 import { createHash } from "node:crypto";
-import type { DeployedModel } from "../../shared/deployed-weights.ts";
-import type { OnnxSize } from "../../shared/detector-onnx.ts";
+import type { DeployedModel } from "../../shared/detector/deployed-weights.ts";
+import type { OnnxSize } from "../../shared/detector/detector-onnx.ts";
 import type {
   ExportPrecision,
   ModelExportFormat,
   ModelExportOutput,
-} from "../../shared/export-formats.ts";
+} from "../../shared/detector/export-formats.ts";
 import { writeCoreml } from "./coreml.ts";
 import { writeOnnx } from "./detector-onnx.ts";
 import { halveOnnx } from "./half.ts";

@@ -2,8 +2,8 @@
 // stay float32. From the last maps of the branches on it is single precision again, since steps of
 // half precision are half a pixel from 512 pixels on.
 
-import type { DetectorGraph } from "../../shared/detector.ts";
-import { INPUT } from "../../shared/detector-onnx.ts";
+import type { DetectorGraph } from "../../shared/detector/detector.ts";
+import { INPUT } from "../../shared/detector/detector-onnx.ts";
 import { decodeModel, encodeModel, GraphWriter } from "../onnx/model-file.ts";
 import type { OnnxMessage } from "../onnx/schema.ts";
 import { mapNameOf } from "./ranges.ts";

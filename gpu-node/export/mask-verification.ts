@@ -1,10 +1,10 @@
 // The masks of a written segmentation file beside those of the model: the prototypes that they are
 // drawn of, the weights of those that its objects have, and the masks that come of both. Pure.
 
-import { PROTOTYPES } from "../../shared/detector.ts";
-import { EXPORT_TOLERANCES, type ExportPrecision } from "../../shared/export-formats.ts";
-import type { ExportMasks } from "../../shared/exports.ts";
-import type { MaskedRows } from "../../shared/letterbox.ts";
+import { PROTOTYPES } from "../../shared/detector/detector.ts";
+import { EXPORT_TOLERANCES, type ExportPrecision } from "../../shared/detector/export-formats.ts";
+import type { MaskedRows } from "../../shared/detector/letterbox.ts";
+import type { ExportMasks } from "../../shared/wire/exports.ts";
 import type { Row, RowPair } from "./verification.ts";
 
 /** Pixels of the input that a cell of a prototype is wide and high. */

@@ -6,9 +6,9 @@
 // products of attention, the last convolution of each branch, boxes and scores.
 
 import { create } from "@bufbuild/protobuf";
-import type { ConvWeights, DeployedModel } from "../../shared/deployed-weights.ts";
-import type { ConvNode, DetectorGraph } from "../../shared/detector.ts";
-import { INPUT } from "../../shared/detector-onnx.ts";
+import type { ConvWeights, DeployedModel } from "../../shared/detector/deployed-weights.ts";
+import type { ConvNode, DetectorGraph } from "../../shared/detector/detector.ts";
+import { INPUT } from "../../shared/detector/detector-onnx.ts";
 import { decodeModel, encodeModel, GraphWriter } from "../onnx/model-file.ts";
 import { type OnnxMessage, TensorProto } from "../onnx/schema.ts";
 import { type Affine, affineOf, quantizeBias, quantizeWeights, symmetricOf } from "./affine.ts";

@@ -1,8 +1,8 @@
 // How large the numbers of a detector's maps become: what int8 has to know of it. Maps are named as
-// the graph is drawn (`shared/detector-onnx.ts`), so that every writer finds its own.
+// the graph is drawn (`shared/detector/detector-onnx.ts`), so that every writer finds its own.
 
-import type { ConvNode, DetectorGraph, GraphNode } from "../../shared/detector.ts";
-import { INPUT } from "../../shared/detector-onnx.ts";
+import type { ConvNode, DetectorGraph, GraphNode } from "../../shared/detector/detector.ts";
+import { INPUT } from "../../shared/detector/detector-onnx.ts";
 
 /** Smallest and greatest value of a map. */
 export type MapRange = readonly [low: number, high: number];

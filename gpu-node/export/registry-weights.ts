@@ -2,7 +2,7 @@
 
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import type { ModelSource } from "../../shared/tasks.ts";
+import type { ModelSource } from "../../shared/tasks/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
 import type { Cache } from "../objects/cache.ts";

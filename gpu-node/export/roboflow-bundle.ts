@@ -2,8 +2,8 @@
 // classes, and how an image is laid into it. Names and values are those of its model packages
 // (inference_models: models/common/roboflow/model_packages.py), the family's name among them.
 
-import type { DetectorTask } from "../../shared/detector.ts";
-import { DETECTIONS_MAX, type OnnxSize } from "../../shared/detector-onnx.ts";
+import type { DetectorTask } from "../../shared/detector/detector.ts";
+import { DETECTIONS_MAX, type OnnxSize } from "../../shared/detector/detector-onnx.ts";
 import { zipBytes } from "../objects/zip-writer.ts";
 import { classLines } from "./class-lines.ts";
 

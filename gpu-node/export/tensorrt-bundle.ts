@@ -4,7 +4,7 @@
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { INPUT } from "../../shared/detector-onnx.ts";
+import { INPUT } from "../../shared/detector/detector-onnx.ts";
 import { zipBytes } from "../objects/zip-writer.ts";
 import { decodeModel } from "../onnx/model-file.ts";
 import { BATCHES, type EngineOptions, engineArguments, inputShape } from "./tensorrt-options.ts";

@@ -1,8 +1,8 @@
 // What `trtexec` is asked for a model of ours: the same in the recipe that leaves with a file and
 // in a build on a node.
 
-import { INPUT, type OnnxSize } from "../../shared/detector-onnx.ts";
-import type { ExportPrecision } from "../../shared/export-formats.ts";
+import { INPUT, type OnnxSize } from "../../shared/detector/detector-onnx.ts";
+import type { ExportPrecision } from "../../shared/detector/export-formats.ts";
 
 export interface EngineOptions {
   precision: ExportPrecision;

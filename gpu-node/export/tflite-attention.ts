@@ -1,7 +1,7 @@
 // Attention in a TensorFlow Lite file, in floats: the likeness of all cells to all cells loses too
 // much as int8.
 
-import type { GraphNode } from "../../shared/detector.ts";
+import type { GraphNode } from "../../shared/detector/detector.ts";
 import type { MapShape, MapWriter, TfliteMap } from "./tflite-maps.ts";
 import * as operators from "./tflite-schema.ts";
 import { reshaped, transposed } from "./tflite-shapes.ts";

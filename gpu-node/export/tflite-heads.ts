@@ -2,8 +2,8 @@
 // every anchor before the two top-k steps, or both in one output as the field's readers of this
 // format take them.
 
-import { type DetectorGraph, PROTOTYPES } from "../../shared/detector.ts";
-import { anchorsOf, type OnnxSize } from "../../shared/detector-onnx.ts";
+import { type DetectorGraph, PROTOTYPES } from "../../shared/detector/detector.ts";
+import { anchorsOf, type OnnxSize } from "../../shared/detector/detector-onnx.ts";
 import { anchorCells } from "./anchor-cells.ts";
 import type { MapWriter, TfliteMap } from "./tflite-maps.ts";
 import * as operators from "./tflite-schema.ts";

@@ -5,9 +5,9 @@
 // In an int8 file convolutions, activations, sums and joins are int8. What integers do badly stays
 // float: attention's products and the last convolution of each branch.
 
-import type { ConvWeights } from "../../shared/deployed-weights.ts";
-import type { ConvNode } from "../../shared/detector.ts";
-import type { ExportPrecision } from "../../shared/export-formats.ts";
+import type { ConvWeights } from "../../shared/detector/deployed-weights.ts";
+import type { ConvNode } from "../../shared/detector/detector.ts";
+import type { ExportPrecision } from "../../shared/detector/export-formats.ts";
 import { type Affine, affineOf, quantizeBias, quantizeWeights } from "./affine.ts";
 import { halvesOf } from "./half.ts";
 import { isHead, linearNameOf, type MapRange, type MapRanges, SILU_FLOOR } from "./ranges.ts";

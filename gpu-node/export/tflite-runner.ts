@@ -3,8 +3,8 @@
 
 import { type ChildProcess, fork } from "node:child_process";
 import { join } from "node:path";
-import { PROTOTYPES } from "../../shared/detector.ts";
-import { anchorsOf, INPUT } from "../../shared/detector-onnx.ts";
+import { PROTOTYPES } from "../../shared/detector/detector.ts";
+import { anchorsOf, INPUT } from "../../shared/detector/detector-onnx.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { type FileForm, type FileRunner, RuntimeMissing } from "./file-runner.ts";
 import type { LitertAnswer, LitertImage } from "./litert-messages.ts";

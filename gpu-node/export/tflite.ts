@@ -2,10 +2,10 @@
 // weights. Input `images`: float32 [1, height, width, 3], RGB in 0 to 1, letterboxed. Size and
 // batch are fixed: a file resized to a batch of two answers the first image alone, silently.
 
-import type { ConvWeights, DeployedModel } from "../../shared/deployed-weights.ts";
-import { type GraphNode, STRIDE_MAX } from "../../shared/detector.ts";
-import { INPUT, type OnnxSize } from "../../shared/detector-onnx.ts";
-import type { ExportPrecision } from "../../shared/export-formats.ts";
+import type { ConvWeights, DeployedModel } from "../../shared/detector/deployed-weights.ts";
+import { type GraphNode, STRIDE_MAX } from "../../shared/detector/detector.ts";
+import { INPUT, type OnnxSize } from "../../shared/detector/detector-onnx.ts";
+import type { ExportPrecision } from "../../shared/detector/export-formats.ts";
 import { zipBytes } from "../objects/zip-writer.ts";
 import { classLines } from "./class-lines.ts";
 import { type MapRanges, mapNameOf } from "./ranges.ts";

@@ -1,9 +1,9 @@
 // A file of a model held against the model's predictor: what both give for the same images, row by
 // row. Rows are never compared by their position alone, since near-ties change it.
 
-import { PROTOTYPES } from "../../shared/detector.ts";
-import { DETECTIONS_MAX } from "../../shared/detector-onnx.ts";
-import type { DetectionRows } from "../../shared/letterbox.ts";
+import { PROTOTYPES } from "../../shared/detector/detector.ts";
+import { DETECTIONS_MAX } from "../../shared/detector/detector-onnx.ts";
+import type { DetectionRows } from "../../shared/detector/letterbox.ts";
 
 /** What a raw file gives for one image, anchor by anchor. */
 export interface RawHeads {

@@ -6,7 +6,7 @@ import {
   type RawTensor,
   SafetensorsError,
   type TensorFile,
-} from "../../shared/safetensors.ts";
+} from "../../shared/detector/safetensors.ts";
 import { TaskFailure } from "../base/failure.ts";
 
 /** A file that is no weights, as a task fails by it. */

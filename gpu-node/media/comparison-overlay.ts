@@ -1,8 +1,8 @@
 // Draws what two models found over an image, and what people see there: three styles that can be
 // told apart without colours too.
 
-import type { ComparedObject, TruthObject } from "../../shared/comparison-task.ts";
-import type { Bbox } from "../../shared/tasks.ts";
+import type { ComparedObject, TruthObject } from "../../shared/tasks/comparison-task.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 import type { RgbImage } from "./image.ts";
 import { drawingSizes, TAG_HEIGHT, tagOf } from "./overlay.ts";
 import { toJpegUnder } from "./stills.ts";

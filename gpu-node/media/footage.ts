@@ -1,7 +1,7 @@
 // A video or image of the store, opened as numbered frames.
 
-import { placementOf } from "../../shared/letterbox.ts";
-import type { ObjectSource } from "../../shared/tasks.ts";
+import { placementOf } from "../../shared/detector/letterbox.ts";
+import type { ObjectSource } from "../../shared/tasks/tasks.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import type { TaskContext } from "../objects/task-context.ts";
 import type { Tools } from "./ffmpeg.ts";

@@ -1,7 +1,7 @@
 // Boxes as corners in pixels: overlap, suppression, clipping.
 
-import type { Bbox } from "../../shared/tasks.ts";
-import { iou } from "../../shared/tracks.ts";
+import { iou } from "../../shared/detector/tracks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 
 /** Square pixels; none of a box that is turned inside out. */
 export const area = ([x1, y1, x2, y2]: Bbox): number => Math.max(0, x2 - x1) * Math.max(0, y2 - y1);

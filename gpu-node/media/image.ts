@@ -1,7 +1,7 @@
 // Pixels: resizing, cutting, pasting, and the planes that models read.
 
 import sharp, { type Sharp } from "sharp";
-import type { Bbox } from "../../shared/tasks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 
 /** RGB, three bytes a pixel, row by row. */
 export interface RgbImage {

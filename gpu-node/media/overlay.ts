@@ -1,6 +1,6 @@
 // Draws boxes, masks and names over an image.
 
-import type { Detection } from "../../shared/tasks.ts";
+import type { Detection } from "../../shared/tasks/tasks.ts";
 import type { RgbImage } from "./image.ts";
 import { toJpegUnder } from "./stills.ts";
 

@@ -3,7 +3,7 @@
 
 import { readFile } from "node:fs/promises";
 import sharp, { type Sharp } from "sharp";
-import { type ImageSize, placementOf } from "../../shared/letterbox.ts";
+import { type ImageSize, placementOf } from "../../shared/detector/letterbox.ts";
 import { BrokenMedia } from "../base/failure.ts";
 import { type RgbImage, resize, resized } from "./image.ts";
 import { SNIFFED_BYTES, sniff } from "./video.ts";

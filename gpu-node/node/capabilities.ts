@@ -8,8 +8,8 @@ import {
   type Capabilities,
   type InstalledWeights,
   NODE_PROTOCOL,
-} from "../../shared/node-protocol.ts";
-import { TASK_KIND_NAMES, TASK_KINDS, type TaskNeed } from "../../shared/tasks.ts";
+} from "../../shared/tasks/node-protocol.ts";
+import { TASK_KIND_NAMES, TASK_KINDS, type TaskNeed } from "../../shared/tasks/tasks.ts";
 import { findTrtexec } from "../export/trtexec.ts";
 import type { Tools } from "../media/ffmpeg.ts";
 import type { SegmenterInfo } from "../segmenters/segmenter.ts";

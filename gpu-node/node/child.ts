@@ -5,9 +5,9 @@
 
 import { setPriority } from "node:os";
 import { Worker } from "node:worker_threads";
-import { SEGMENTER_PREFIX, type WriteAddress } from "../../shared/node-protocol.ts";
-import type { SamRequest, SamResult } from "../../shared/sam.ts";
-import type { ObjectSource } from "../../shared/tasks.ts";
+import { SEGMENTER_PREFIX, type WriteAddress } from "../../shared/tasks/node-protocol.ts";
+import type { SamRequest, SamResult } from "../../shared/tasks/sam.ts";
+import type { ObjectSource } from "../../shared/tasks/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { createLog, outliveFullDisk, toStandardOutput } from "../base/log.ts";
 import { tellCounts } from "../base/tally.ts";

@@ -1,7 +1,12 @@
 // A task that this node holds, from its claim to the answer to its report, and what is to be done
 // with it. Pure: each move gives the next state and the actions that it takes.
 
-import type { ClaimedTask, Outcome, TaskProgress, Verdict } from "../../shared/node-protocol.ts";
+import type {
+  ClaimedTask,
+  Outcome,
+  TaskProgress,
+  Verdict,
+} from "../../shared/tasks/node-protocol.ts";
 
 /** Names a task at a claim; each write carries the claim's fence. */
 export interface Lease {

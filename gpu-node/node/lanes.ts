@@ -1,7 +1,7 @@
 // Which of a node's slots takes a task. Pure: a slot is its role and the kinds of what it works on.
 // Work that somebody waits for never stands behind a long task, and training holds up nothing.
 
-import { type TaskKind, type TaskLane, taskKind } from "../../shared/tasks.ts";
+import { type TaskKind, type TaskLane, taskKind } from "../../shared/tasks/tasks.ts";
 
 /**
  * `general` slots are as many as the node's configuration says and take whatever is not training;

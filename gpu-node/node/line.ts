@@ -3,6 +3,7 @@
 // is nobody's: the service asked another node.
 
 import { WebSocket } from "ws";
+import type { Secret } from "../../shared/secret.ts";
 import {
   decodeFrame,
   encodeFrame,
@@ -15,8 +16,7 @@ import {
   type LineKind,
   lineKindOf,
   PAYLOAD_BYTES_MAX,
-} from "../../shared/line.ts";
-import type { Secret } from "../../shared/secret.ts";
+} from "../../shared/tasks/line.ts";
 import type { Log } from "../base/log.ts";
 import { tally } from "../base/tally.ts";
 import { pause } from "../objects/transfer.ts";

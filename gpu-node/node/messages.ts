@@ -1,8 +1,8 @@
 // What the supervisor and its child processes say to each other.
 
-import type { Outcome, TaskReport, WriteAddress } from "../../shared/node-protocol.ts";
 import type { Series } from "../../shared/tally.ts";
-import type { ObjectSource } from "../../shared/tasks.ts";
+import type { Outcome, TaskReport, WriteAddress } from "../../shared/tasks/node-protocol.ts";
+import type { ObjectSource } from "../../shared/tasks/tasks.ts";
 import type { Tools } from "../media/ffmpeg.ts";
 import type { ObjectName } from "../objects/transfer.ts";
 import type { EncodedReply } from "../serving/direct.ts";

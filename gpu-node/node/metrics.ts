@@ -1,7 +1,7 @@
 // `/metrics` of the node: what its processes counted since it began, and how they stand now.
 
 import { gauge, type Metric } from "../../shared/metrics.ts";
-import type { Capabilities } from "../../shared/node-protocol.ts";
+import type { Capabilities } from "../../shared/tasks/node-protocol.ts";
 import { residentBytes } from "../base/processes.ts";
 import { tally } from "../base/tally.ts";
 import { cachedBytes } from "../objects/cache.ts";

@@ -1,7 +1,7 @@
 // What a node offers: what it is, which stays as long as it runs, and what lies in its folder of
 // models, which people change meanwhile.
 
-import type { Capabilities } from "../../shared/node-protocol.ts";
+import type { Capabilities } from "../../shared/tasks/node-protocol.ts";
 
 /** The part of a node's capabilities that follows its folder of models. */
 export type OfferedModels = Pick<Capabilities, "segmenters" | "weights">;

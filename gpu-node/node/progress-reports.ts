@@ -1,7 +1,7 @@
 // A task's progress on its way to the service: one report at a time, and the newest when its turn
 // comes. Those in between are left out, but for those that carry a part of the result.
 
-import type { TaskReport } from "../../shared/node-protocol.ts";
+import type { TaskReport } from "../../shared/tasks/node-protocol.ts";
 
 export interface ProgressReportsOptions {
   /** Sends one report. What it throws ends the sending until there is newer progress. */

@@ -1,8 +1,9 @@
-// The node's side of the node protocol (shared/tasks.ts). Faults that may pass are tried again,
-// each time later; a refusal is final, and a refused token ends the node.
+// The node's side of the node protocol (shared/tasks/tasks.ts). Faults that may pass are tried
+// again, each time later; a refusal is final, and a refused token ends the node.
 
 import { WebSocket } from "ws";
 import { z } from "zod";
+import type { Secret } from "../../shared/secret.ts";
 import {
   type Capabilities,
   ClaimedTask,
@@ -15,9 +16,8 @@ import {
   type WorkAnswer,
   WorkCall,
   WriteAddress,
-} from "../../shared/node-protocol.ts";
-import type { Secret } from "../../shared/secret.ts";
-import { ObjectSource } from "../../shared/tasks.ts";
+} from "../../shared/tasks/node-protocol.ts";
+import { ObjectSource } from "../../shared/tasks/tasks.ts";
 import type { Log } from "../base/log.ts";
 import { tally } from "../base/tally.ts";
 import { pause } from "../objects/transfer.ts";

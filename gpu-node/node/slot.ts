@@ -4,7 +4,7 @@
 // everything that it started.
 
 import { type ChildProcess, spawn } from "node:child_process";
-import type { ClaimedTask, Outcome, TaskReport } from "../../shared/node-protocol.ts";
+import type { ClaimedTask, Outcome, TaskReport } from "../../shared/tasks/node-protocol.ts";
 import { type Log, scrub } from "../base/log.ts";
 import { groupLives } from "../base/processes.ts";
 import { tally } from "../base/tally.ts";

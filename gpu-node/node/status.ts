@@ -4,7 +4,7 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { METRICS_TYPE, type Metric, metricsText } from "../../shared/metrics.ts";
-import type { Capabilities, TaskProgress } from "../../shared/node-protocol.ts";
+import type { Capabilities, TaskProgress } from "../../shared/tasks/node-protocol.ts";
 import { iso } from "../../shared/time.ts";
 import type { RunningTask } from "./worker-state.ts";
 

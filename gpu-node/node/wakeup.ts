@@ -1,7 +1,7 @@
 // How the claiming hears that there may be something to claim, and how who called hears what the
 // claim came to.
 
-import type { WorkAnswer } from "../../shared/node-protocol.ts";
+import type { WorkAnswer } from "../../shared/tasks/node-protocol.ts";
 import { pause } from "../objects/transfer.ts";
 
 export type CallOutcome = WorkAnswer["outcome"];

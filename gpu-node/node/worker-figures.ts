@@ -1,6 +1,6 @@
 // What the supervisor counts of its tasks, and how it and its processes stand, for `/metrics`.
 
-import { isTaskKind } from "../../shared/tasks.ts";
+import { isTaskKind } from "../../shared/tasks/tasks.ts";
 import { tally } from "../base/tally.ts";
 import type { SlotRole } from "./lanes.ts";
 

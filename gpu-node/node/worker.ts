@@ -3,9 +3,9 @@
 // `held-task.ts`'s. It touches no video and no model: a child process does, and may crash. It
 // reports an end only when it saw it.
 
-import { LINE_KIND_NAMES } from "../../shared/line.ts";
-import type { ClaimedTask, Outcome, Verdict } from "../../shared/node-protocol.ts";
-import { HEARTBEAT_SECONDS } from "../../shared/node-protocol.ts";
+import { LINE_KIND_NAMES } from "../../shared/tasks/line.ts";
+import type { ClaimedTask, Outcome, Verdict } from "../../shared/tasks/node-protocol.ts";
+import { HEARTBEAT_SECONDS } from "../../shared/tasks/node-protocol.ts";
 import { HOUR, iso } from "../../shared/time.ts";
 import { backoffMs } from "./backoff.ts";
 import {

@@ -5,7 +5,7 @@
 import { createHash, randomUUID } from "node:crypto";
 import * as fs from "node:fs/promises";
 import { join } from "node:path";
-import type { ObjectSource } from "../../shared/tasks.ts";
+import type { ObjectSource } from "../../shared/tasks/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
 import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";

@@ -1,7 +1,7 @@
 // What any task gets to work with: the store by way of the cache, its progress, the signals that
 // end it, and the service's answers. Rooms to the right add what only their tasks need.
 
-import type { TaskReport } from "../../shared/node-protocol.ts";
+import type { TaskReport } from "../../shared/tasks/node-protocol.ts";
 import type { Log } from "../base/log.ts";
 import type { Cache } from "./cache.ts";
 import type { AddressBook } from "./transfer.ts";

@@ -7,8 +7,12 @@ import { stat } from "node:fs/promises";
 import { request as httpRequest } from "node:http";
 import { request as httpsRequest } from "node:https";
 import { pipeline } from "node:stream/promises";
-import { PUT_BYTES_MAX, type TargetType, type WriteAddress } from "../../shared/node-protocol.ts";
-import type { ObjectSource, ObjectTarget } from "../../shared/tasks.ts";
+import {
+  PUT_BYTES_MAX,
+  type TargetType,
+  type WriteAddress,
+} from "../../shared/tasks/node-protocol.ts";
+import type { ObjectSource, ObjectTarget } from "../../shared/tasks/tasks.ts";
 import { isDiskFull, TaskFailure } from "../base/failure.ts";
 
 const ATTEMPTS = 4;

@@ -2,9 +2,9 @@
 // examples of what it knows, feature matching for other examples, and a promptable model for masks.
 // Each model runs on an image once, and only when something asked needs it.
 
-import type { Bbox, Point } from "../../shared/tasks.ts";
-import { iou } from "../../shared/tracks.ts";
-import { ground, groundingWarning, nearestWords } from "../../shared/vocabulary.ts";
+import { iou } from "../../shared/detector/tracks.ts";
+import { ground, groundingWarning, nearestWords } from "../../shared/detector/vocabulary.ts";
+import type { Bbox, Point } from "../../shared/tasks/tasks.ts";
 import { clip, meanBox, suppress } from "../media/geometry.ts";
 import type { RgbImage } from "../media/image.ts";
 import { borderColour, canvas, paste, resize } from "../media/image.ts";

@@ -5,8 +5,8 @@
 import { open, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
-import { VARIANT_NAMES } from "../../shared/detector.ts";
-import { WeightSetName } from "../../shared/training.ts";
+import { VARIANT_NAMES } from "../../shared/detector/detector.ts";
+import { WeightSetName } from "../../shared/wire/training.ts";
 import { readsOutside } from "../onnx/external-data.ts";
 import type { Device } from "../onnx/runtime.ts";
 import { BUILTIN } from "./builtin-info.ts";

@@ -1,7 +1,7 @@
 // The embedded detector (CenterNet over MobileNetV3, COCO's 80 classes): an image → boxes of the
 // asked classes; and its backbone's features, for matching examples.
 
-import type { Bbox } from "../../shared/tasks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 import { clip, scaleBox, suppress } from "../media/geometry.ts";
 import type { RgbImage } from "../media/image.ts";
 import { fitSize, type Normalisation, planes, resize } from "../media/image.ts";

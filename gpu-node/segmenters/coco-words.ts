@@ -1,6 +1,6 @@
 // COCO's 80 classes in the detector's order, what else people call them, and groups of them.
 
-import { wordsOf } from "../../shared/vocabulary.ts";
+import { wordsOf } from "../../shared/detector/vocabulary.ts";
 
 export const COCO_NAMES: readonly string[] = [
   ..."person,bicycle,car,motorcycle,airplane,bus,train,truck,boat,traffic light".split(","),

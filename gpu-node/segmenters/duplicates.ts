@@ -1,6 +1,6 @@
 // Two prompts that saw one object.
 
-import { DUPLICATE_IOU, iou, type TrackedBox } from "../../shared/tracks.ts";
+import { DUPLICATE_IOU, iou, type TrackedBox } from "../../shared/detector/tracks.ts";
 
 /** For each detection the index of the better one of another class that it repeats, or null. */
 export function flagDuplicates(

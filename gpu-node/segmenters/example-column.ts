@@ -1,7 +1,7 @@
 // A frame with examples from elsewhere in a column beside it, for models whose examples must lie
 // in the image that they search.
 
-import type { Bbox } from "../../shared/tasks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 import { clip } from "../media/geometry.ts";
 import type { RgbImage } from "../media/image.ts";
 import { borderColour, canvas, cut, paste, resize } from "../media/image.ts";

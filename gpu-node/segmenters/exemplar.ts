@@ -3,8 +3,8 @@
 // features, colour and size. It knows no absolute likeness: within one camera or domain it is good,
 // across scenes it is weak.
 
-import type { Bbox } from "../../shared/tasks.ts";
-import { iou } from "../../shared/tracks.ts";
+import { iou } from "../../shared/detector/tracks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 import { clip, suppress } from "../media/geometry.ts";
 import type { RgbImage } from "../media/image.ts";
 import { resize } from "../media/image.ts";

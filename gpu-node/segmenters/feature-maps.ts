@@ -2,7 +2,7 @@
 // normalised cell by cell, a patch becomes the kernel of a one-node convolution, and the answer's
 // peaks are places that look like it.
 
-import type { Bbox } from "../../shared/tasks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 import { GraphWriter, tensorInfo } from "../onnx/model-file.ts";
 import { float, floats, openSession, run, type Session } from "../onnx/runtime.ts";
 import { GRID, STRIDE } from "./sam.ts";

@@ -1,9 +1,9 @@
 // Which masks of an answer are told, and in which form: as many as fit within its bounds, the rest
 // is counted.
 
-import type { MaskBounds } from "../../shared/predict-task.ts";
-import { BrokenMask, ringOfRunLengths } from "../../shared/rings.ts";
-import { type MaskForm, RING_NUMBERS_MAX, type SamMask } from "../../shared/sam.ts";
+import { BrokenMask, ringOfRunLengths } from "../../shared/detector/rings.ts";
+import type { MaskBounds } from "../../shared/tasks/predict-task.ts";
+import { type MaskForm, RING_NUMBERS_MAX, type SamMask } from "../../shared/tasks/sam.ts";
 import type { Rle } from "./masks.ts";
 
 /**

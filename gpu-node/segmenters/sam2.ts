@@ -2,7 +2,7 @@
 // and boxes → masks. It understands no words and no examples.
 
 import { join } from "node:path";
-import type { Bbox, Point } from "../../shared/tasks.ts";
+import type { Bbox, Point } from "../../shared/tasks/tasks.ts";
 import type { RgbImage } from "../media/image.ts";
 import {
   float,

@@ -5,7 +5,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
-import type { Bbox } from "../../shared/tasks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 import { clip, suppress } from "../media/geometry.ts";
 import type { RgbImage } from "../media/image.ts";
 import { sameImage } from "../media/image.ts";

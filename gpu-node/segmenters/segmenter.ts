@@ -1,8 +1,8 @@
 // What a segmentation model can be asked, whichever it is. A frame is encoded once and answers any
 // number of prompts. Decoding files into pixels is the caller's; the registry opens segmenters.
 
-import type { Bbox, Point } from "../../shared/tasks.ts";
-import type { WordMeaning } from "../../shared/vocabulary.ts";
+import type { WordMeaning } from "../../shared/detector/vocabulary.ts";
+import type { Bbox, Point } from "../../shared/tasks/tasks.ts";
 import type { RgbImage } from "../media/image.ts";
 import type { Device, Log } from "../onnx/runtime.ts";
 import type { Rle } from "./masks.ts";

@@ -4,9 +4,18 @@
 import { createReadStream } from "node:fs";
 import { readFile, rm, stat } from "node:fs/promises";
 import { basename, join } from "node:path";
-import { detectorGraph, stateTensors, VARIANT_NAMES, type Variant } from "../../shared/detector.ts";
-import type { InstalledWeights } from "../../shared/node-protocol.ts";
-import { parseTensors, SafetensorsError, type TensorFile } from "../../shared/safetensors.ts";
+import {
+  detectorGraph,
+  stateTensors,
+  VARIANT_NAMES,
+  type Variant,
+} from "../../shared/detector/detector.ts";
+import {
+  parseTensors,
+  SafetensorsError,
+  type TensorFile,
+} from "../../shared/detector/safetensors.ts";
+import type { InstalledWeights } from "../../shared/tasks/node-protocol.ts";
 import { type Bundle, checkFile, Manifest, type WeightsManifest } from "./bundle.ts";
 import { digestOf } from "./embedded-files.ts";
 import { BundleBroken, BundleMissing, WeightsMissing } from "./failures.ts";

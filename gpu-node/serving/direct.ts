@@ -1,7 +1,7 @@
 // A request of the direct line: images in, objects in pixels of them or a workflow's outputs out,
 // or why not.
 
-import { placementOf } from "../../shared/letterbox.ts";
+import { placementOf } from "../../shared/detector/letterbox.ts";
 import {
   decodeAsk,
   LINE_STATUS,
@@ -9,10 +9,10 @@ import {
   type LineHead,
   type LineHeadOf,
   type LineProblem,
-} from "../../shared/line.ts";
-import type { SamResult } from "../../shared/sam.ts";
-import type { ModelSource } from "../../shared/tasks.ts";
-import type { WorkflowAnswer } from "../../shared/workflow/task.ts";
+} from "../../shared/tasks/line.ts";
+import type { SamResult } from "../../shared/tasks/sam.ts";
+import type { ModelSource } from "../../shared/tasks/tasks.ts";
+import type { WorkflowAnswer } from "../../shared/tasks/workflow-task.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
 import type { RgbImage } from "../media/image.ts";

@@ -1,6 +1,11 @@
 // An image of the node laid into what a detector reads: libvips brings it to its size.
 
-import { type ImageSize, layPixels, type Placement, placementOf } from "../../shared/letterbox.ts";
+import {
+  type ImageSize,
+  layPixels,
+  type Placement,
+  placementOf,
+} from "../../shared/detector/letterbox.ts";
 import type { RgbImage } from "../media/image.ts";
 import { resize } from "../media/image.ts";
 

@@ -1,8 +1,12 @@
 // What an open model takes of memory, told before it is opened: its weights, as the runtime keeps
 // them, and the maps that are there at once while it looks at its largest batch.
 
-import { type DetectorGraph, detectorGraph, type GraphNode } from "../../shared/detector.ts";
-import type { ModelSource } from "../../shared/tasks.ts";
+import {
+  type DetectorGraph,
+  detectorGraph,
+  type GraphNode,
+} from "../../shared/detector/detector.ts";
+import type { ModelSource } from "../../shared/tasks/tasks.ts";
 import type { Device } from "../onnx/runtime.ts";
 
 /** Images of one run. On a CPU more gain nothing, and who comes next waits for all of them. */

@@ -2,7 +2,7 @@
 // back, and whoever else has business in the process would wait for it. Masks are drawn here, too.
 
 import { parentPort, workerData } from "node:worker_threads";
-import { INPUT } from "../../shared/detector-onnx.ts";
+import { INPUT } from "../../shared/detector/detector-onnx.ts";
 import { float, floats, openSession, run } from "../onnx/runtime.ts";
 import type { FromThread, Opening, ToThread } from "./model-thread.ts";
 import { tellMasks } from "./prototype-masks.ts";

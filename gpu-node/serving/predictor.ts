@@ -1,10 +1,15 @@
 // A model of the registry, opened: weights → ONNX in memory → a session of the runtime. Takes
 // images and gives objects in pixels of the image; serving needs no libtorch.
 
-import { PROTOTYPES } from "../../shared/detector.ts";
-import { foundIn, layPixels, type MaskedRows, predictionsOf } from "../../shared/letterbox.ts";
-import type { MaskBounds, MaskedPrediction } from "../../shared/predict-task.ts";
-import type { ModelSource, Prediction } from "../../shared/tasks.ts";
+import { PROTOTYPES } from "../../shared/detector/detector.ts";
+import {
+  foundIn,
+  layPixels,
+  type MaskedRows,
+  predictionsOf,
+} from "../../shared/detector/letterbox.ts";
+import type { MaskBounds, MaskedPrediction } from "../../shared/tasks/predict-task.ts";
+import type { ModelSource, Prediction } from "../../shared/tasks/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { tally } from "../base/tally.ts";
 import { deployedModel } from "../export/deployed-model.ts";

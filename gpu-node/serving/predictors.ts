@@ -1,7 +1,7 @@
 // The models that a process has open: as many as their bytes fit into what they may take, those
 // that were used last. One that is worked with is never closed under who works with it.
 
-import type { ModelSource } from "../../shared/tasks.ts";
+import type { ModelSource } from "../../shared/tasks/tasks.ts";
 import type { Log } from "../base/log.ts";
 import { tally } from "../base/tally.ts";
 import { unlessAborted } from "../base/turns.ts";

@@ -3,11 +3,11 @@
 // probability of one half, pixel by pixel of the image and inside the object's box. So training
 // measures them, too (`native/src/mask.cpp`). Runs in the model's thread.
 
-import { PROTOTYPES } from "../../shared/detector.ts";
-import type { Placement } from "../../shared/letterbox.ts";
-import type { MaskBounds } from "../../shared/predict-task.ts";
-import { IMAGE_BOUNDS, type SamMask } from "../../shared/sam.ts";
-import type { Bbox } from "../../shared/tasks.ts";
+import { PROTOTYPES } from "../../shared/detector/detector.ts";
+import type { Placement } from "../../shared/detector/letterbox.ts";
+import type { MaskBounds } from "../../shared/tasks/predict-task.ts";
+import { IMAGE_BOUNDS, type SamMask } from "../../shared/tasks/sam.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 import { MaskAllowance, type ToldForm } from "../segmenters/mask-allowance.ts";
 import type { Rle } from "../segmenters/masks.ts";
 

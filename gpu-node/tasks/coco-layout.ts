@@ -1,7 +1,7 @@
 // The COCO layout: images/<split> and annotations/instances_<split>.json. Ids count from 1 through
 // both splits, so that the files can be joined.
 
-import type { ExportManifest } from "../../shared/export-manifest.ts";
+import type { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import type { Annotation, ExportedImage, Layout, LayoutOptions } from "./layout.ts";
 import { outlineOf } from "./layout.ts";
 

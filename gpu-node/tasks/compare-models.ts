@@ -3,9 +3,9 @@
 // other's work.
 
 import { createHash } from "node:crypto";
-import { COMPARED_OBJECTS_MAX, comparedName } from "../../shared/comparison-task.ts";
-import { predictionsOf } from "../../shared/letterbox.ts";
-import type { Prediction, TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import { predictionsOf } from "../../shared/detector/letterbox.ts";
+import { COMPARED_OBJECTS_MAX, comparedName } from "../../shared/tasks/comparison-task.ts";
+import type { Prediction, TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { lookAhead } from "../base/lookahead.ts";
 import { readWeights } from "../export/registry-weights.ts";

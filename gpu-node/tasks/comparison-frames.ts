@@ -1,10 +1,10 @@
 // The frames of a comparison: which they are, decoded once each, and laid out as the two models
 // look at them. Frames are read ahead while others are looked at.
 
-import { comparedName, type TruthObject } from "../../shared/comparison-task.ts";
-import type { ExportManifest } from "../../shared/export-manifest.ts";
-import { sampleFrames } from "../../shared/sampling.ts";
-import type { ObjectSource, TaskPayload } from "../../shared/tasks.ts";
+import { sampleFrames } from "../../shared/detector/sampling.ts";
+import { comparedName, type TruthObject } from "../../shared/tasks/comparison-task.ts";
+import type { ExportManifest } from "../../shared/tasks/export-manifest.ts";
+import type { ObjectSource, TaskPayload } from "../../shared/tasks/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { type Footage, openFootage } from "../media/footage.ts";
 import type { RgbImage } from "../media/image.ts";

@@ -1,7 +1,7 @@
 // The frames of a comparison in the order in which they are told: those that differ most first, of
 // equals those that came first. Of the first ones the images are kept, small, to be drawn over.
 
-import { type ComparedFrame, REPORT_BLOCK_FRAMES } from "../../shared/comparison-task.ts";
+import { type ComparedFrame, REPORT_BLOCK_FRAMES } from "../../shared/tasks/comparison-task.ts";
 import { drawComparison } from "../media/comparison-overlay.ts";
 import type { RgbImage } from "../media/image.ts";
 import { shrink } from "../media/stills.ts";

@@ -1,7 +1,13 @@
 // What a comparison comes to, frame by frame: which objects are one, the figures of both models,
 // and the frames that differ most. Depends on nothing but what it is given, in its order.
 
-import { type ClassImage, classFigures, DETECTIONS_MAX } from "../../shared/average-precision.ts";
+import {
+  type ClassImage,
+  classFigures,
+  DETECTIONS_MAX,
+} from "../../shared/detector/average-precision.ts";
+import { figuresOf, overallFigures } from "../../shared/detector/detection-figures.ts";
+import { matchObjects } from "../../shared/detector/object-matching.ts";
 import {
   type ComparedFrame,
   type ComparedObject,
@@ -9,10 +15,8 @@ import {
   MATCHES,
   type Match,
   type TruthObject,
-} from "../../shared/comparison-task.ts";
-import { figuresOf, overallFigures } from "../../shared/detection-figures.ts";
-import { matchObjects } from "../../shared/object-matching.ts";
-import type { Prediction } from "../../shared/tasks.ts";
+} from "../../shared/tasks/comparison-task.ts";
+import type { Prediction } from "../../shared/tasks/tasks.ts";
 
 /** What each model found on a frame, surest first. */
 export type SideDetections = Record<"a" | "b", readonly Prediction[]>;

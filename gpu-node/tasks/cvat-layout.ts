@@ -1,7 +1,7 @@
 // The layout "CVAT for images 1.1" of a project: images/<split> and annotations.xml, with a task
 // for each split, the classes as labels, a box for what has no mask and a polygon for what has one.
 
-import type { ExportManifest } from "../../shared/export-manifest.ts";
+import type { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import { type Annotation, type Layout, pixels, ringOf, xmlText } from "./layout.ts";
 
 function shapeOf(one: Annotation, classes: readonly string[]): string {

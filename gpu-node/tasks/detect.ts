@@ -1,7 +1,7 @@
 // All prompts on one image: encoded once, found objects in pixels of the source frame.
 
-import { STORED_CONFIDENCE_MIN } from "../../shared/labeling.ts";
-import type { Bbox, Detection } from "../../shared/tasks.ts";
+import type { Bbox, Detection } from "../../shared/tasks/tasks.ts";
+import { STORED_CONFIDENCE_MIN } from "../../shared/wire/labeling.ts";
 import { clip } from "../media/geometry.ts";
 import type { RgbImage } from "../media/image.ts";
 import { shrink } from "../media/stills.ts";

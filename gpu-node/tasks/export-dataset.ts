@@ -3,9 +3,9 @@
 // the store.
 
 import { readFile, rm } from "node:fs/promises";
-import { ExportManifest } from "../../shared/export-manifest.ts";
-import { exportStem, exportSuffix } from "../../shared/labeling.ts";
-import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import { ExportManifest } from "../../shared/tasks/export-manifest.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
+import { exportStem, exportSuffix } from "../../shared/wire/labeling.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { openFootage } from "../media/footage.ts";
 import { toJpeg } from "../media/stills.ts";

@@ -3,12 +3,12 @@
 
 import { readFile, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { DeployedModel } from "../../shared/deployed-weights.ts";
-import { OPSET } from "../../shared/detector-onnx.ts";
-import { ultralyticsNote } from "../../shared/export-formats.ts";
-import { BUILDING_STAGE, type Calibration, type ExportEngine } from "../../shared/exports.ts";
-import { withSuppression } from "../../shared/suppression.ts";
-import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { DeployedModel } from "../../shared/detector/deployed-weights.ts";
+import { OPSET } from "../../shared/detector/detector-onnx.ts";
+import { ultralyticsNote } from "../../shared/detector/export-formats.ts";
+import { withSuppression } from "../../shared/detector/suppression.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
+import { BUILDING_STAGE, type Calibration, type ExportEngine } from "../../shared/wire/exports.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { sha256OfFile } from "../base/file-hash.ts";
 import { measureRanges, passesOf } from "../export/calibration.ts";

@@ -1,10 +1,10 @@
 // What opens a written file on this node: onnxruntime for ONNX, and for the formats of others what
 // comes nearest to the runtimes that devices have.
 
-import { PROTOTYPES } from "../../shared/detector.ts";
-import { INPUT } from "../../shared/detector-onnx.ts";
-import type { MaskedRows } from "../../shared/letterbox.ts";
-import type { TaskPayload } from "../../shared/tasks.ts";
+import { PROTOTYPES } from "../../shared/detector/detector.ts";
+import { INPUT } from "../../shared/detector/detector-onnx.ts";
+import type { MaskedRows } from "../../shared/detector/letterbox.ts";
+import type { TaskPayload } from "../../shared/tasks/tasks.ts";
 import { openCoremlRunner } from "../export/coreml-runner.ts";
 import type { FileForm, FileRunner } from "../export/file-runner.ts";
 import { openTfliteRunner } from "../export/tflite-runner.ts";

@@ -7,11 +7,15 @@ import {
   EXPORT_TOLERANCES,
   type ExportPrecision,
   missesOf,
-} from "../../shared/export-formats.ts";
-import { EXPORT_PIXELS_MAX, type ExportVerification } from "../../shared/exports.ts";
-import { type DetectionRows, type MaskedRows, predictionsOf } from "../../shared/letterbox.ts";
-import { suppress } from "../../shared/suppression.ts";
-import type { ObjectSource, TaskPayload } from "../../shared/tasks.ts";
+} from "../../shared/detector/export-formats.ts";
+import {
+  type DetectionRows,
+  type MaskedRows,
+  predictionsOf,
+} from "../../shared/detector/letterbox.ts";
+import { suppress } from "../../shared/detector/suppression.ts";
+import type { ObjectSource, TaskPayload } from "../../shared/tasks/tasks.ts";
+import { EXPORT_PIXELS_MAX, type ExportVerification } from "../../shared/wire/exports.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { accuracyOf, type JudgedImage, recommendedConfidence } from "../export/accuracy.ts";
 import { RuntimeMissing } from "../export/file-runner.ts";

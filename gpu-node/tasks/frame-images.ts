@@ -1,6 +1,6 @@
 // JPEGs of single frames, each written where it is wanted.
 
-import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { openFootage } from "../media/footage.ts";
 import { toJpeg } from "../media/stills.ts";

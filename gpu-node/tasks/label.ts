@@ -2,7 +2,7 @@
 // The same payload gives the same detections, whichever attempt or node it was. A canceled task
 // gives what was done until then.
 
-import type { FrameDetections, TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { FrameDetections, TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { ascending, openFootage } from "../media/footage.ts";
 import type { ReadFrame } from "../media/frame-reader.ts";
 import { toJpeg } from "../media/stills.ts";

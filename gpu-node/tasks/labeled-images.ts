@@ -2,8 +2,8 @@
 // and for the average precision of a file.
 
 import { createHash } from "node:crypto";
-import type { ExportManifest } from "../../shared/export-manifest.ts";
-import type { Bbox, ObjectSource, TaskPayload } from "../../shared/tasks.ts";
+import type { ExportManifest } from "../../shared/tasks/export-manifest.ts";
+import type { Bbox, ObjectSource, TaskPayload } from "../../shared/tasks/tasks.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import { type MediaContext, openFootage } from "../media/footage.ts";
 import type { RgbImage } from "../media/image.ts";

@@ -1,6 +1,6 @@
 // What a dataset format is to an export: where its images and labels lie in the archive.
 
-import type { ExportManifest } from "../../shared/export-manifest.ts";
+import type { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import type { ZipWriter } from "../objects/zip-writer.ts";
 
 type Frame = ExportManifest["videos"][number]["frames"][number];

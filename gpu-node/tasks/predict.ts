@@ -5,9 +5,9 @@ import {
   MASKED_OBJECTS_MAX,
   type MaskBounds,
   type MaskedPrediction,
-} from "../../shared/predict-task.ts";
-import { CLIP_BOUNDS } from "../../shared/sam.ts";
-import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+} from "../../shared/tasks/predict-task.ts";
+import { CLIP_BOUNDS } from "../../shared/tasks/sam.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { type Footage, openFootage, secondsOf } from "../media/footage.ts";
 import type { RgbImage } from "../media/image.ts";

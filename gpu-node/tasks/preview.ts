@@ -1,6 +1,6 @@
 // Labels a few frames and draws what was found at or above the threshold, as base64 JPEGs.
 
-import type { Detection, TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { Detection, TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { openFootage } from "../media/footage.ts";
 import { drawOver } from "../media/overlay.ts";
 import type { Segmenter } from "../segmenters/segmenter.ts";

@@ -1,7 +1,7 @@
 // What a file is: decoded once from end to end, its frames' times stored, a thumbnail made. A file
 // that we do not take is an answer, not a failure.
 
-import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import { NO_FFMPEG } from "../media/footage.ts";
 import { readFrames } from "../media/frame-reader.ts";

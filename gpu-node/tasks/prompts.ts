@@ -1,7 +1,7 @@
 // Prompts made ready for a segmenter, before any frame is read: an unknown word fails at once.
 
-import type { Prompt } from "../../shared/tasks.ts";
-import { apportion, emptyPromptDetail } from "../../shared/vocabulary.ts";
+import { apportion, emptyPromptDetail } from "../../shared/detector/vocabulary.ts";
+import type { Prompt } from "../../shared/tasks/tasks.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import { openFootage } from "../media/footage.ts";
 import { readStill } from "../media/stills.ts";

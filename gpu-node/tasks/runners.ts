@@ -1,13 +1,13 @@
 // The kinds of task that this node knows, and one task from its payload to its outcome.
 
-import type { Outcome } from "../../shared/node-protocol.ts";
+import type { Outcome } from "../../shared/tasks/node-protocol.ts";
 import {
   isTaskKind,
   TASK_KINDS,
   type TaskKind,
   type TaskPayload,
   type TaskResult,
-} from "../../shared/tasks.ts";
+} from "../../shared/tasks/tasks.ts";
 import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
 import { scrub } from "../base/log.ts";
 import { TaskPause } from "../objects/task-context.ts";

@@ -1,8 +1,7 @@
 // What prompts mean on an uploaded image or clip: objects with their masks. The direct line's
 // requests and the queue's tasks are answered by the same code, within the bounds of
-// `shared/sam.ts`; what does not fit is counted.
+// `shared/tasks/sam.ts`; what does not fit is counted.
 
-import { STORED_CONFIDENCE_MIN } from "../../shared/labeling.ts";
 import {
   CLIP_BOUNDS,
   IMAGE_BOUNDS,
@@ -11,8 +10,9 @@ import {
   type SamPrompt,
   type SamRequest,
   type SamResult,
-} from "../../shared/sam.ts";
-import type { Bbox, TaskPayload } from "../../shared/tasks.ts";
+} from "../../shared/tasks/sam.ts";
+import type { Bbox, TaskPayload } from "../../shared/tasks/tasks.ts";
+import { STORED_CONFIDENCE_MIN } from "../../shared/wire/labeling.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { openFootage, secondsOf } from "../media/footage.ts";
 import { clip } from "../media/geometry.ts";

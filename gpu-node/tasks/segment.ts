@@ -1,7 +1,7 @@
 // Masks from clicks on one frame. The frame's encoding stays in this process's memory, so that the
 // next click on it is answered without reading or encoding it again.
 
-import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { openFootage } from "../media/footage.ts";
 import { maskForms } from "../segmenters/masks.ts";
 import type { Segmenter } from "../segmenters/segmenter.ts";

@@ -3,9 +3,9 @@
 // predictor are the rows before it, since a last digit of theirs may decide which of two boxes
 // stays.
 
-import type { DetectionRows, MaskedRows } from "../../shared/letterbox.ts";
-import { suppress } from "../../shared/suppression.ts";
-import type { TaskPayload } from "../../shared/tasks.ts";
+import type { DetectionRows, MaskedRows } from "../../shared/detector/letterbox.ts";
+import { suppress } from "../../shared/detector/suppression.ts";
+import type { TaskPayload } from "../../shared/tasks/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { openWrittenFile, type WrittenFile } from "./export-runtimes.ts";
 import type { RunnerContext } from "./runner-context.ts";

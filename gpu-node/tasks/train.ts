@@ -1,6 +1,6 @@
 // Trains a detector on a dataset.
 
-import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { train } from "../training/attempt.ts";
 import type { RunnerContext } from "./runner-context.ts";
 

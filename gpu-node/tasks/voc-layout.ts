@@ -4,7 +4,7 @@
 // begins one later here than in our coordinates and ends at the same number. A box that is narrower
 // than a pixel becomes one pixel wide: readers refuse one that ends before it begins.
 
-import type { ExportManifest } from "../../shared/export-manifest.ts";
+import type { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import {
   type Annotation,
   type ExportedImage,

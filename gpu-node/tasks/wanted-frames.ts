@@ -1,6 +1,6 @@
 // Which frames of a clip a task looks at.
 
-import { sampleFrames } from "../../shared/sampling.ts";
+import { sampleFrames } from "../../shared/detector/sampling.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { Footage } from "../media/footage.ts";
 

@@ -1,10 +1,10 @@
 // Runs workflows for the queue: on uploaded images, and on the frames of a video one after another,
 // each with the state that the frame before has left.
 
-import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
+import type { WorkflowFailureReport } from "../../shared/tasks/workflow-task.ts";
 import type { WorkflowRun } from "../../shared/workflow/execution.ts";
 import type { KeyedValue } from "../../shared/workflow/plan.ts";
-import type { WorkflowFailureReport } from "../../shared/workflow/task.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { type Footage, openFootage, secondsOf } from "../media/footage.ts";
 import { rootImage } from "../workflows/node-image.ts";

@@ -1,7 +1,7 @@
 // The YOLO layouts: images/<split>, labels/<split>, and data.yaml with the classes in index order.
 // It names no `path`: readers then take the folder that the file lies in, from wherever they run.
 
-import type { ExportManifest } from "../../shared/export-manifest.ts";
+import type { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import {
   type Annotation,
   type ExportedImage,

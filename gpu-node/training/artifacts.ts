@@ -3,9 +3,9 @@
 
 import type { Engine, TrainingOptions } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";
-import { byHead } from "../../shared/deployed-detector.ts";
-import type { DetectorGraph } from "../../shared/detector.ts";
-import type { ArtifactObject, RunEpoch, TrainSettings } from "../../shared/training.ts";
+import { byHead } from "../../shared/detector/deployed-detector.ts";
+import type { DetectorGraph } from "../../shared/detector/detector.ts";
+import type { ArtifactObject, RunEpoch, TrainSettings } from "../../shared/wire/training.ts";
 import type { TaskContext } from "../objects/task-context.ts";
 import { type RunState, readScores, type WeightsFiles } from "./checkpoints.ts";
 import type { Split, TrainingData } from "./dataset.ts";

@@ -3,9 +3,14 @@
 // as checkpoints wait for their share of the time, and some minutes on another node.
 
 import { loadEngine, type Native } from "../../native/load.ts";
-import { detectorGraph } from "../../shared/detector.ts";
-import type { RunArtifact, TaskPayload, TaskResult, TrainedModel } from "../../shared/tasks.ts";
-import { BEST_WEIGHTS, LATEST_WEIGHTS, type MetricMap } from "../../shared/training.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
+import type {
+  RunArtifact,
+  TaskPayload,
+  TaskResult,
+  TrainedModel,
+} from "../../shared/tasks/tasks.ts";
+import { BEST_WEIGHTS, LATEST_WEIGHTS, type MetricMap } from "../../shared/wire/training.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { MediaContext } from "../media/footage.ts";
 import { TaskPause } from "../objects/task-context.ts";

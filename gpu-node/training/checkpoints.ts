@@ -4,9 +4,9 @@
 import * as fs from "node:fs/promises";
 import { z } from "zod";
 import type { Engine, Evaluation } from "../../native/index.d.ts";
-import { headerBytes, parseHeader } from "../../shared/safetensors.ts";
-import type { Checkpoint } from "../../shared/tasks.ts";
-import { METRICS_RULES, ResolvedSettings, RunEpoch } from "../../shared/training.ts";
+import { headerBytes, parseHeader } from "../../shared/detector/safetensors.ts";
+import type { Checkpoint } from "../../shared/tasks/tasks.ts";
+import { METRICS_RULES, ResolvedSettings, RunEpoch } from "../../shared/wire/training.ts";
 import { type Scores, scoresOf } from "./figures.ts";
 import type { RunFolder } from "./run-folder.ts";
 

@@ -3,7 +3,7 @@
 
 import sharp from "sharp";
 import type { ClassMetrics, Evaluation } from "../../native/index.d.ts";
-import { MASK_METRICS, type RunEpoch } from "../../shared/training.ts";
+import { MASK_METRICS, type RunEpoch } from "../../shared/wire/training.ts";
 import { type ChartText, chartText } from "./chart-text.ts";
 import { cells, colourOf, drawing, PADDING, Panel, rangeOf, shade, ticks } from "./charts.ts";
 

@@ -13,7 +13,7 @@ import {
   type RunEpoch,
   type RunLosses,
   type TrainSettings,
-} from "../../shared/training.ts";
+} from "../../shared/wire/training.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { CheckpointWriter } from "./checkpoint-writer.ts";
 import { isFurther, type RunState, thinned } from "./checkpoints.ts";

@@ -5,8 +5,8 @@
 import { createHash } from "node:crypto";
 import * as fs from "node:fs/promises";
 import { dirname } from "node:path";
-import type { ExportManifest } from "../../shared/export-manifest.ts";
-import type { ObjectSource } from "../../shared/tasks.ts";
+import type { ExportManifest } from "../../shared/tasks/export-manifest.ts";
+import type { ObjectSource } from "../../shared/tasks/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
 import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
 import { inTurn } from "../base/lookahead.ts";

@@ -2,7 +2,7 @@
 // with instructions for bf16 that is measured: they pay with one torch and not with another.
 
 import type { Device, Engine, Precision } from "../../native/index.d.ts";
-import type { ResolvedSettings, TrainSettings } from "../../shared/training.ts";
+import type { ResolvedSettings, TrainSettings } from "../../shared/wire/training.ts";
 import { engineCode } from "./engine-failure.ts";
 
 /** By how much bf16 has to be faster to be chosen. */

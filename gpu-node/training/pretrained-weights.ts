@@ -5,16 +5,16 @@
 
 import * as fs from "node:fs/promises";
 import type { Engine, LoadReport } from "../../native/index.d.ts";
-import { deployed } from "../../shared/deployed-detector.ts";
-import { NORM_EPSILON } from "../../shared/deployed-weights.ts";
+import { deployed } from "../../shared/detector/deployed-detector.ts";
+import { NORM_EPSILON } from "../../shared/detector/deployed-weights.ts";
 import {
   type ConvNode,
   type DetectorGraph,
   type GraphNode,
   HEAD_LAYER,
   stateTensors,
-} from "../../shared/detector.ts";
-import type { ResolvedSettings } from "../../shared/training.ts";
+} from "../../shared/detector/detector.ts";
+import type { ResolvedSettings } from "../../shared/wire/training.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { floatsOf, readTensors, writeTensors } from "../export/weights-file.ts";
 import { readInitializers, type Weights } from "./initializers.ts";

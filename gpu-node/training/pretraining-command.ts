@@ -2,7 +2,7 @@
 
 import { resolve } from "node:path";
 import { loadEngine } from "../../native/load.ts";
-import { VARIANT_NAMES } from "../../shared/detector.ts";
+import { VARIANT_NAMES } from "../../shared/detector/detector.ts";
 import { PretrainingRefusal, pretrain } from "./pretraining.ts";
 
 /** As the command line has them. */

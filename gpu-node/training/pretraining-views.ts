@@ -2,7 +2,7 @@
 // mirrored or not, in other colours; and the features of what it shows, level by level. Which view
 // is decided by seed, epoch and position alone. Pure.
 
-import { LEVEL_STRIDES } from "../../shared/detector.ts";
+import { LEVEL_STRIDES } from "../../shared/detector/detector.ts";
 import type { RgbImage } from "../media/image.ts";
 import { FEATURES, type FeatureScale, type PreparedImage } from "./pretraining-images.ts";
 

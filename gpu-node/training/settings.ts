@@ -2,14 +2,14 @@
 // figures are those of the detector family's description.
 
 import type { Augmentation, Device, TrainingOptions } from "../../native/index.d.ts";
-import { AUGMENTATION_PRESETS } from "../../shared/augmentation.ts";
+import { AUGMENTATION_PRESETS } from "../../shared/detector/augmentation.ts";
 import {
   BACKBONE_LAYERS,
   BATCH_SMALL,
   EPOCH_STEPS_MIN,
   IMAGE_SIZE_DEFAULT,
   type TrainSettings,
-} from "../../shared/training.ts";
+} from "../../shared/wire/training.ts";
 
 /** Beyond so many steps the strong optimiser is worth its cost for weights that know something. */
 const LONG_ITERATIONS = 10_000;

@@ -13,10 +13,10 @@ import * as fs from "node:fs/promises";
 import { setImmediate as turn } from "node:timers/promises";
 import type { Detections, Engine, Evaluation } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";
-import { byHead } from "../../shared/deployed-detector.ts";
-import { type DetectorGraph, HEADS, type Head } from "../../shared/detector.ts";
-import { layPixels, placementOf } from "../../shared/letterbox.ts";
-import { type Suppression, suppress, withSuppression } from "../../shared/suppression.ts";
+import { byHead } from "../../shared/detector/deployed-detector.ts";
+import { type DetectorGraph, HEADS, type Head } from "../../shared/detector/detector.ts";
+import { layPixels, placementOf } from "../../shared/detector/letterbox.ts";
+import { type Suppression, suppress, withSuppression } from "../../shared/detector/suppression.ts";
 import type { Entry, SplitData } from "./dataset.ts";
 import type { Hardware } from "./start.ts";
 

@@ -5,7 +5,7 @@ import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import type { z } from "zod";
 import { prepareZXingModule, readBarcodes } from "zxing-wasm/reader";
-import { boxAround } from "../../shared/rings.ts";
+import { boxAround } from "../../shared/detector/rings.ts";
 import { BAR_CODE_FORMATS, type BarCodeParameters } from "../../shared/workflow/blocks/images.ts";
 import type { WorkflowObject } from "../../shared/workflow/values.ts";
 import { clip, scaleBox } from "../media/geometry.ts";

@@ -2,7 +2,7 @@
 // size: a Gaussian alone, of a strength that looks enough, can be undone.
 
 import type { z } from "zod";
-import { boxAround } from "../../shared/rings.ts";
+import { boxAround } from "../../shared/detector/rings.ts";
 import type { Bbox } from "../../shared/shapes.ts";
 import type { BlurParameters } from "../../shared/workflow/blocks/images.ts";
 import type { Detections, PointValue, ZoneValue } from "../../shared/workflow/values.ts";

@@ -1,6 +1,6 @@
 // Runs that the direct line asks for: some at once, as each holds its images in memory.
 
-import type { WorkflowAnswer, WorkflowAsk } from "../../shared/workflow/task.ts";
+import type { WorkflowAnswer, WorkflowAsk } from "../../shared/tasks/workflow-task.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { Turns } from "../base/turns.ts";
 import { answerRun, GivenFile, keyOf, type SessionServices } from "./session.ts";

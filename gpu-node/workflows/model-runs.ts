@@ -2,14 +2,14 @@
 // so that all elements of a run fill one batch; and segmenters, in the words of a request for one.
 
 import type { z } from "zod";
-import type { SamPrompt, SamRequest, SamResult } from "../../shared/sam.ts";
-import type { Bbox, ModelSource, Point, Prediction } from "../../shared/tasks.ts";
+import type { SamPrompt, SamRequest, SamResult } from "../../shared/tasks/sam.ts";
+import type { Bbox, ModelSource, Point, Prediction } from "../../shared/tasks/tasks.ts";
+import type { ResolvedModel } from "../../shared/tasks/workflow-task.ts";
 import { BlockFailure, type RunBlock } from "../../shared/workflow/block.ts";
 import {
   type SegmenterParameters,
   segmenterModel,
 } from "../../shared/workflow/blocks/model-blocks.ts";
-import type { ResolvedModel } from "../../shared/workflow/task.ts";
 import type { Detections, PointValue, WorkflowObject } from "../../shared/workflow/values.ts";
 import { clip } from "../media/geometry.ts";
 import type { RgbImage } from "../media/image.ts";

@@ -2,7 +2,17 @@
 // limits, its outputs written within others. Results of pixels and models are held for a while, for
 // whoever asks the same of the same image.
 
-import { ANSWER_BYTES_MAX } from "../../shared/line.ts";
+import { ANSWER_BYTES_MAX } from "../../shared/tasks/line.ts";
+import {
+  ANSWER_IMAGE_BYTES_MAX,
+  EFFECTS_MAX,
+  type ResolvedModel,
+  type WorkflowAnswer,
+  type WorkflowAsk,
+  type WorkflowEffect,
+  type WorkflowFailureReport,
+  type WorkflowStepReport,
+} from "../../shared/tasks/workflow-task.ts";
 import { BlockFailure } from "../../shared/workflow/block.ts";
 import { BLOCKS, PURE_RUNS } from "../../shared/workflow/blocks.ts";
 import { ResultCache } from "../../shared/workflow/cache.ts";
@@ -18,16 +28,6 @@ import {
 import { itemOf } from "../../shared/workflow/kinds.ts";
 import { contentKey } from "../../shared/workflow/literals.ts";
 import type { KeyedValue, WorkflowPlan } from "../../shared/workflow/plan.ts";
-import {
-  ANSWER_IMAGE_BYTES_MAX,
-  EFFECTS_MAX,
-  type ResolvedModel,
-  type WorkflowAnswer,
-  type WorkflowAsk,
-  type WorkflowEffect,
-  type WorkflowFailureReport,
-  type WorkflowStepReport,
-} from "../../shared/workflow/task.ts";
 import { bytesOf } from "../../shared/workflow/value-size.ts";
 import { InputFailure, isImage, readInputs, writeOutputs } from "../../shared/workflow/wire.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";

@@ -1,14 +1,14 @@
 // What the runs of a video's frames come to together, within what the result of a task may have:
 // outputs by frame, steps summed, effects as far as they fit.
 
-import { WorkflowFailure, type WorkflowRun } from "../../shared/workflow/execution.ts";
 import {
   VIDEO_BYTES_MAX,
   VIDEO_EFFECTS_MAX,
   VIDEO_STATE_BYTES_MAX,
   type WorkflowStepReport,
   type WorkflowVideoAnswer,
-} from "../../shared/workflow/task.ts";
+} from "../../shared/tasks/workflow-task.ts";
+import { WorkflowFailure, type WorkflowRun } from "../../shared/workflow/execution.ts";
 import { writeOutputs } from "../../shared/workflow/wire.ts";
 import { effectReport, ImageAllowance, stepReport } from "./session.ts";
 

@@ -1,4 +1,5 @@
-// The graph of shared/detector.ts as plain values: what the network is built from. No torch here.
+// The graph of shared/detector/detector.ts as plain values: what the network is built from.
+// No torch here.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -20,7 +21,7 @@ enum class Op {
   detach
 };
 
-/** One operation; which fields count depends on `op`, as in shared/detector.ts. */
+/** One operation; which fields count depends on `op`, as in shared/detector/detector.ts. */
 struct Node {
   Op op = Op::input;
   int layer = 0, channels = 0, stride = 1;

@@ -11,7 +11,7 @@
 
 namespace vantage {
 
-/** Bins of confidences from 0 to 1; those of `shared/confidence-bins.ts`. */
+/** Bins of confidences from 0 to 1; those of `shared/detector/confidence-bins.ts`. */
 inline constexpr int kConfidenceBins = 20;
 
 struct ClassMetrics {

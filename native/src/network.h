@@ -1,5 +1,5 @@
-// The graph as a network of torch: parameters by the names of shared/detector.ts, and a forward
-// pass that runs the nodes in order.
+// The graph as a network of torch: parameters by the names of shared/detector/detector.ts, and a
+// forward pass that runs the nodes in order.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -70,11 +70,11 @@ class Network {
   NetworkMaps forward(const at::Tensor& images, BatchNorm norm);
   /**
    * What predicts, with a copy of `state`: the one-to-one branch alone, batch norm folded into the
-   * convolutions. Its state is that of `deployed` in shared/detector.ts.
+   * convolutions. Its state is that of `deployed` in shared/detector/detector.ts.
    */
   Network deployed(const std::vector<NamedTensor>& state) const;
 
-  /** The tensors in the order of `stateTensors` of shared/detector.ts; not copies. */
+  /** The tensors in the order of `stateTensors` of shared/detector/detector.ts; not copies. */
   const std::vector<NamedTensor>& state() const { return state_; }
   const Graph& graph() const { return graph_; }
   at::Device device() const { return device_; }

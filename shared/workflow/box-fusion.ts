@@ -1,8 +1,8 @@
 // Which boxes of one image tell the same object, and what one box they make: greedy suppression,
 // and weighted boxes fusion after Solovyev, Wang and Gabruseva, 2021 (arXiv:1910.13302). Pure.
 
+import { iou } from "../detector/tracks.ts";
 import type { Bbox } from "../shapes.ts";
-import { iou } from "../tracks.ts";
 
 /** A box as it is weighed against others. */
 export interface ScoredBox {

@@ -1,7 +1,7 @@
 // The problems of a workflow as they are told: all at once, up to a bound, each with what would
 // make it right.
 
-import { nearest } from "../vocabulary.ts";
+import { nearest } from "../detector/vocabulary.ts";
 import type { WorkflowProblem } from "./definition.ts";
 import type { Kind } from "./kinds.ts";
 

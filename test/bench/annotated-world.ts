@@ -2,7 +2,7 @@
 
 import { sql } from "drizzle-orm";
 import { API } from "../../edge/vision/base/api.ts";
-import type { TokenPair } from "../../shared/vision.ts";
+import type { TokenPair } from "../../shared/wire/vision.ts";
 import { startVision } from "./vision-world.ts";
 
 export const PER_FRAME = 10;

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { openFootage } from "../../gpu-node/media/footage.ts";
 import { runTask } from "../../gpu-node/tasks/runners.ts";
-import type { ModelSource, TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { ModelSource, TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { clip } from "../support/clips.ts";
 import { startNodeService } from "../support/node-service.ts";
 import { taskContext } from "../support/task-context.ts";

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { Team } from "../../gpu-node/training/team.ts";
 import type { Dataset, Engine, EngineOptions, TrainingOptions } from "../../native/index.d.ts";
 import { loadEngine } from "../../native/load.ts";
-import { detectorGraph } from "../../shared/detector.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
 import { followers } from "../support/followers.ts";
 
 const ROUNDS = 3;

@@ -14,8 +14,8 @@ import { parseArgs } from "node:util";
 import { probeEngine } from "../../gpu-node/training/engine-probe.ts";
 import type { Engine, EngineOptions, TrainingOptions } from "../../native/index.d.ts";
 import { ENGINE_ENVIRONMENT, loadEngine } from "../../native/load.ts";
-import { AUGMENTATION_PRESETS } from "../../shared/augmentation.ts";
-import { type DetectorTask, detectorGraph, type Variant } from "../../shared/detector.ts";
+import { AUGMENTATION_PRESETS } from "../../shared/detector/augmentation.ts";
+import { type DetectorTask, detectorGraph, type Variant } from "../../shared/detector/detector.ts";
 import { measureScaling } from "./engine-scaling.ts";
 import { pythonOf, torchProblem } from "./plain-torch.ts";
 

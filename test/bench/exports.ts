@@ -14,7 +14,7 @@ import { openTfliteRunner } from "../../gpu-node/export/tflite-runner.ts";
 import { readTensors } from "../../gpu-node/export/weights-file.ts";
 import { float, openSession, run } from "../../gpu-node/onnx/runtime.ts";
 import { letterbox } from "../../gpu-node/serving/letterbox.ts";
-import { detectorGraph, type Variant } from "../../shared/detector.ts";
+import { detectorGraph, type Variant } from "../../shared/detector/detector.ts";
 import { BLOOD_CLASSES, bloodWeights } from "../support/blood-cells.ts";
 import { bloodImage, bloodSplit } from "../support/images.ts";
 import { randomWeights, tensorFile } from "../support/weights.ts";

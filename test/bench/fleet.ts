@@ -8,8 +8,8 @@ import pg from "pg";
 import { superuser } from "../../edge/local/postgres.ts";
 import { sha256 } from "../../edge/vision/auth/digest.ts";
 import { API } from "../../edge/vision/base/api.ts";
-import { newDeviceToken } from "../../edge/vision/fleet/device-access.ts";
-import { LOG_LINES_MAX } from "../../shared/fleet.ts";
+import { newDeviceToken } from "../../edge/vision/fleet/devices/access.ts";
+import { LOG_LINES_MAX } from "../../shared/wire/fleet.ts";
 import { startVision } from "./vision-world.ts";
 
 const DEVICES = Number(process.env.DEVICES ?? 5_000);

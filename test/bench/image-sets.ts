@@ -4,8 +4,8 @@
 
 import { readFileSync } from "node:fs";
 import sharp from "sharp";
-import { ExportManifest } from "../../shared/export-manifest.ts";
-import type { Bbox, ObjectSource } from "../../shared/tasks.ts";
+import { ExportManifest } from "../../shared/tasks/export-manifest.ts";
+import type { Bbox, ObjectSource } from "../../shared/tasks/tasks.ts";
 import { BLOOD_CLASSES } from "../support/blood-cells.ts";
 import { bloodImage, bloodSplit, realData } from "../support/images.ts";
 import { seeded } from "../support/weights.ts";

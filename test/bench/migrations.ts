@@ -2,7 +2,7 @@
 // column, its values, a check, an index. Run: npm run bench -- migrations
 
 import { superuser } from "../../edge/local/postgres.ts";
-import { frameId } from "../../shared/vision.ts";
+import { frameId } from "../../shared/wire/vision.ts";
 import { migrateBeside } from "../support/releases.ts";
 import { startAnnotated } from "./annotated-world.ts";
 

@@ -11,8 +11,8 @@ import type { RgbImage } from "../../gpu-node/media/image.ts";
 import { dropSpecks, tightBox, wholeWindow } from "../../gpu-node/segmenters/masks.ts";
 import { openSegmenter } from "../../gpu-node/segmenters/registry.ts";
 import type { Detection, Exemplar, Segmenter } from "../../gpu-node/segmenters/segmenter.ts";
-import type { Bbox } from "../../shared/tasks.ts";
-import { iou, track } from "../../shared/tracks.ts";
+import { iou, track } from "../../shared/detector/tracks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 import { type BloodImage, bloodImage, bloodSplit, videoFrames } from "../support/images.ts";
 import { animalImages } from "./stamps.ts";
 

@@ -5,7 +5,7 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import sharp from "sharp";
 import type { RgbImage } from "../../gpu-node/media/image.ts";
-import type { Bbox } from "../../shared/tasks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 import { dice } from "../support/dice.ts";
 import { decodeImage } from "../support/images.ts";
 

@@ -13,8 +13,8 @@ import {
   trainingOptions,
 } from "../../gpu-node/training/settings.ts";
 import type { TrainingOptions } from "../../native/index.d.ts";
-import { detectorGraph, HEADS, parameterCount } from "../../shared/detector.ts";
-import { TrainSettings } from "../../shared/training.ts";
+import { detectorGraph, HEADS, parameterCount } from "../../shared/detector/detector.ts";
+import { TrainSettings } from "../../shared/wire/training.ts";
 import { imageSet, innerSplit, SET_NAMES, type SetName } from "./image-sets.ts";
 
 export const TABLES = ["precision", "choices", "goal"] as const;
@@ -239,7 +239,7 @@ const ROOT = resolve(import.meta.dirname, "../..");
 /** The code that decides what a training comes to, settings aside: these are in the cell. */
 const TRAINING_CODE = [
   "native/src/**/*.{cpp,h}",
-  "shared/detector.ts",
+  "shared/detector/detector.ts",
   "gpu-node/training/{loop,dataset,pixels,suppression-choice}.ts",
   "test/bench/image-sets.ts",
 ];

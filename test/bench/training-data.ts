@@ -9,7 +9,7 @@ import { cpus, loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { prepareDataset } from "../../gpu-node/training/dataset.ts";
-import { ExportManifest } from "../../shared/export-manifest.ts";
+import { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import { startNodeService } from "../support/node-service.ts";
 import { taskContext } from "../support/task-context.ts";
 import { photograph } from "./serving-world.ts";

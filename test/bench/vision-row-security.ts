@@ -9,7 +9,7 @@ import { batch, openDatabase } from "../../edge/http/database.ts";
 import { superuser } from "../../edge/local/postgres.ts";
 import { API } from "../../edge/vision/base/api.ts";
 import { Secret } from "../../shared/secret.ts";
-import type { TokenPair } from "../../shared/vision.ts";
+import type { TokenPair } from "../../shared/wire/vision.ts";
 import { startVision } from "./vision-world.ts";
 
 const PROJECTS = 200;

@@ -15,9 +15,9 @@ import { databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
 import { startWorkers } from "../../edge/local/workers.ts";
 import { commit } from "../../edge/markets/store/commit.ts";
 import { API } from "../../edge/vision/base/api.ts";
-import { newDeviceToken } from "../../edge/vision/fleet/device-access.ts";
-import { NODE_PROTOCOL } from "../../shared/node-protocol.ts";
+import { newDeviceToken } from "../../edge/vision/fleet/devices/access.ts";
 import { Secret } from "../../shared/secret.ts";
+import { NODE_PROTOCOL } from "../../shared/tasks/node-protocol.ts";
 import {
   BODIES,
   BY_BODY,

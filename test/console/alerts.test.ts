@@ -2,8 +2,8 @@
 
 import { beforeAll, describe, expect, it } from "vitest";
 import { followRun, operatorAt } from "../../edge/local/operator.ts";
-import { Alert } from "../../shared/markets.ts";
 import { systemClock } from "../../shared/time.ts";
+import { Alert } from "../../shared/wire/markets.ts";
 import { consoleSession } from "../support/console-session.ts";
 import { readExposition } from "../support/exposition.ts";
 import { accept, alertsTo, type Receiver, startReceiver } from "../support/receiver.ts";

@@ -4,8 +4,8 @@
 import { describe, expect, it } from "vitest";
 import { chartOf, columnsOf, instrumentsOf } from "../../edge/console/pages/chart.ts";
 import { distance, length, localTime } from "../../edge/console/pages/words.ts";
-import type { SeriesRecord } from "../../shared/markets.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
+import type { SeriesRecord } from "../../shared/wire/markets.ts";
 
 const FROM = Date.UTC(2026, 0, 5);
 const record = (hour: number, instrument_id: string, values: object): SeriesRecord => ({

@@ -2,8 +2,8 @@
 
 import { beforeAll, describe, expect, it } from "vitest";
 import { ErrorBody } from "../../shared/errors.ts";
-import { Backfill, Job, Run } from "../../shared/markets.ts";
 import { isoDay, systemClock } from "../../shared/time.ts";
+import { Backfill, Job, Run } from "../../shared/wire/markets.ts";
 import { commonRouteTests } from "../support/common-routes.ts";
 import { createWorld, DAY, dayWithTime, type World } from "../support/world.ts";
 

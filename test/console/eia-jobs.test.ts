@@ -4,8 +4,8 @@
 import { afterAll, beforeAll, describe, expect, it, type TestContext } from "vitest";
 import { followBackfill } from "../../edge/local/operator.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
-import { CurveRecord, SeriesRecord } from "../../shared/markets.ts";
 import { isoDay, systemClock } from "../../shared/time.ts";
+import { CurveRecord, SeriesRecord } from "../../shared/wire/markets.ts";
 import { launchOrSkip } from "../support/runs.ts";
 import { createWorld, DAY, onlySchedules, type World } from "../support/world.ts";
 

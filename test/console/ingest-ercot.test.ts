@@ -7,8 +7,8 @@ import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
 import { SETTLEMENT_SYMBOLS } from "../../edge/markets/ingest/settlement-points.ts";
 import { dayOfLabel } from "../../edge/markets/ingest/sources/ercot-hours.ts";
 import { operatingDay } from "../../edge/markets/store/operating-day.ts";
-import { SeriesRecord } from "../../shared/markets.ts";
 import { DAY, HOUR, iso, systemClock } from "../../shared/time.ts";
+import { SeriesRecord } from "../../shared/wire/markets.ts";
 import { launchOrSkip } from "../support/runs.ts";
 import { createWorld, onlySchedules, type World } from "../support/world.ts";
 

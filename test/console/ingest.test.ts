@@ -14,8 +14,8 @@ import {
 } from "../../edge/markets/ingest/ledger.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import { latestTick } from "../../edge/markets/ingest/schedule.ts";
-import { GraphEntity, GraphNeighbourhood, SeriesRecord } from "../../shared/markets.ts";
 import { HOUR, iso, isoDay, MINUTE, systemClock } from "../../shared/time.ts";
+import { GraphEntity, GraphNeighbourhood, SeriesRecord } from "../../shared/wire/markets.ts";
 import { type EiaRecord, eiaPage } from "../support/recordings.ts";
 import {
   commitHours,

@@ -4,7 +4,7 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { followRun, operatorAt } from "../../edge/local/operator.ts";
-import { Instrument, LateRows } from "../../shared/instruments.ts";
+import { Instrument, LateRows } from "../../shared/wire/instruments.ts";
 import { consoleSession } from "../support/console-session.ts";
 import { type ConsoleWorld, createConsoleWorld } from "../support/console-world.ts";
 

@@ -2,7 +2,7 @@
 // script and without, on a laptop and on a phone.
 
 import { beforeAll, describe, expect, it } from "vitest";
-import { Run } from "../../shared/markets.ts";
+import { Run } from "../../shared/wire/markets.ts";
 import { hasChromium, openWindow, type Window, type WindowOptions } from "../support/browser.ts";
 import {
   type ConsoleWorld,

@@ -45,7 +45,7 @@ export const DATA_STATEMENTS: readonly Statement[] = [
   {
     number: 46,
     text: "GET /projects/{project_id}/videos | none | all videos of the project",
-    file: "test/vision/projects/projects.test.ts",
+    file: "test/vision/media/projects.test.ts",
     test: "list their videos, oldest first, and count them",
   },
   {
@@ -53,13 +53,13 @@ export const DATA_STATEMENTS: readonly Statement[] = [
     text:
       "POST /upload | multipart/form-data: `project_id` (UUID), `file` (video binary) | " +
       "201, the new Video row",
-    file: "test/vision/uploads/uploads.test.ts",
+    file: "test/vision/media/uploads/uploads.test.ts",
     test: "stores the file under a key of ours, makes its video and has it probed",
   },
   {
     number: 48,
     text: "POST /upload/batch | multipart, same fields, `files` is a list | unspecified",
-    file: "test/vision/uploads/uploads.test.ts",
+    file: "test/vision/media/uploads/uploads.test.ts",
     test: "keeps the good files and lists the bad ones",
   },
   {
@@ -67,7 +67,7 @@ export const DATA_STATEMENTS: readonly Statement[] = [
     text:
       "POST /upload/images | multipart, still images; each becomes a one-frame video | " +
       "unspecified",
-    file: "test/vision/uploads/uploads.test.ts",
+    file: "test/vision/media/uploads/uploads.test.ts",
     test: "makes a video of each image, by its header, never by its name",
   },
   {
@@ -76,7 +76,7 @@ export const DATA_STATEMENTS: readonly Statement[] = [
       "POST /link-videos | JSON: project_id (string), objects (array of {storage_key " +
       "(string), filename (string)}) | unspecified; registers videos already in object " +
       "storage without re-upload",
-    file: "test/vision/uploads/linkable.test.ts",
+    file: "test/vision/media/uploads/linkable.test.ts",
     test: "takes objects as they are listed, and a node reads a mapped one",
     note: "Objects under `ws/<workspace_id>/` and mapped prefixes; `GET /link-videos` lists them.",
   },
@@ -86,19 +86,19 @@ export const DATA_STATEMENTS: readonly Statement[] = [
       "POST /label | JSON: project_id (string), video_ids (array of string), prompts " +
       "(array of string), threshold (number), resolution (integer), fps (number) | 202 " +
       "Accepted, `{job_id}`",
-    file: "test/vision/labeling/labeling.test.ts",
+    file: "test/vision/labeling/jobs/labeling.test.ts",
     test: "labels every frame, shows what is sure and keeps what is not",
   },
   {
     number: 52,
     text: "GET /status/{job_id} | none | unspecified (progress polling)",
-    file: "test/vision/labeling/mark-failed.test.ts",
+    file: "test/vision/labeling/jobs/mark-failed.test.ts",
     test: "keeps what it labeled, and is resumed for the rest",
   },
   {
     number: 53,
     text: "POST /label/exemplar | an image crop or a bbox in place of text prompts | unspecified",
-    file: "test/vision/labeling/labeling.test.ts",
+    file: "test/vision/labeling/jobs/labeling.test.ts",
     test: "starts an exemplar job whose class is the one that was named",
   },
   {
@@ -118,7 +118,7 @@ export const DATA_STATEMENTS: readonly Statement[] = [
   {
     number: 56,
     text: "POST /annotations | manual annotation (for example a drawn box) | unspecified",
-    file: "test/vision/review/review.test.ts",
+    file: "test/vision/labeling/review/review.test.ts",
     test: "are drawn by hand, inside a frame of the job, in an old class or a new one",
   },
   {
@@ -126,13 +126,13 @@ export const DATA_STATEMENTS: readonly Statement[] = [
     text:
       "GET /jobs/{job_id}/annotations | query: `offset`, `limit`, `frame_id`, " +
       "`class_name` | paginated list of annotations",
-    file: "test/vision/review/review.test.ts",
+    file: "test/vision/labeling/review/review.test.ts",
     test: "are listed in pages, frame by frame, and by every filter",
   },
   {
     number: 58,
     text: "PATCH /annotations/{annotation_id} | bbox, class and/or accepted state | unspecified",
-    file: "test/vision/review/review.test.ts",
+    file: "test/vision/labeling/review/review.test.ts",
     test: "are edited one at a time, by whoever saw the newest revision",
   },
   {
@@ -140,25 +140,25 @@ export const DATA_STATEMENTS: readonly Statement[] = [
     text:
       "POST /annotations/merge-classes | two class names (rename one into the other " +
       "across a job) | unspecified",
-    file: "test/vision/review/review.test.ts",
+    file: "test/vision/labeling/review/review.test.ts",
     test: "are merged into another, renamed into a new one, and removed with their annotations",
   },
   {
     number: 60,
     text: "PATCH /jobs/{job_id} | name and/or description | unspecified",
-    file: "test/vision/labeling/labeling.test.ts",
+    file: "test/vision/labeling/jobs/labeling.test.ts",
     test: "labels every frame, shows what is sure and keeps what is not",
   },
   {
     number: 61,
     text: "DELETE /jobs/{job_id} | none | deletes the job and all its annotations",
-    file: "test/vision/labeling/labeling.test.ts",
+    file: "test/vision/labeling/jobs/labeling.test.ts",
     test: "is copied with everything, and deleted with everything",
   },
   {
     number: 62,
     text: "POST /jobs/{job_id}/duplicate | none | a cloned job",
-    file: "test/vision/labeling/labeling.test.ts",
+    file: "test/vision/labeling/jobs/labeling.test.ts",
     test: "is copied with everything, and deleted with everything",
   },
   {
@@ -166,13 +166,13 @@ export const DATA_STATEMENTS: readonly Statement[] = [
     text:
       "POST /jobs/{job_id}/add-class | new class | re-runs the segmentation model for " +
       "that class only; existing labels untouched; job must be finished",
-    file: "test/vision/labeling/labeling.test.ts",
+    file: "test/vision/labeling/jobs/labeling.test.ts",
     test: "labels one class more over the same frames, and touches nothing else",
   },
   {
     number: 64,
     text: "GET /jobs/{job_id}/classes | none | classes present in the job's annotations",
-    file: "test/vision/review/review.test.ts",
+    file: "test/vision/labeling/review/review.test.ts",
     test: "are merged into another, renamed into a new one, and removed with their annotations",
   },
   {
@@ -180,7 +180,7 @@ export const DATA_STATEMENTS: readonly Statement[] = [
     text:
       "DELETE /jobs/{job_id}/classes/{class_name} | none | removes the class and all its " +
       "annotations",
-    file: "test/vision/review/review.test.ts",
+    file: "test/vision/labeling/review/review.test.ts",
     test: "are merged into another, renamed into a new one, and removed with their annotations",
   },
   {
@@ -188,7 +188,7 @@ export const DATA_STATEMENTS: readonly Statement[] = [
     text:
       "GET /jobs/{job_id}/overview | none | frame count, annotation count per class, " +
       "completion percentage",
-    file: "test/vision/review/review.test.ts",
+    file: "test/vision/labeling/review/review.test.ts",
     test: "say how much there is and how much of it was judged",
   },
   {
@@ -196,7 +196,7 @@ export const DATA_STATEMENTS: readonly Statement[] = [
     text:
       "GET /jobs/{job_id}/stats | none | distributions, confidence histograms, per-class " +
       "precision when ground truth exists",
-    file: "test/vision/review/review.test.ts",
+    file: "test/vision/labeling/review/review.test.ts",
     test: "say how much there is and how much of it was judged",
     note: "Annotations that people drew have no confidence, and count as the surest.",
   },
@@ -205,7 +205,7 @@ export const DATA_STATEMENTS: readonly Statement[] = [
     text:
       "POST /jobs/{job_id}/export | none | object-detection dataset (images and labels) " +
       "staged in object storage; returns a download URL",
-    file: "test/vision/review/review.test.ts",
+    file: "test/vision/labeling/review/review.test.ts",
     test: "is made of what was not rejected, by split, and handed out signed",
   },
   {
@@ -213,13 +213,13 @@ export const DATA_STATEMENTS: readonly Statement[] = [
     text:
       "GET /train/variants | none | available detector variants: `det26n`, `det26s`, " +
       "`det26m`, `det26l`, `det26x` (neutral prefix replaces a brand name)",
-    file: "test/vision/training/runs.test.ts",
+    file: "test/vision/training/runs/runs.test.ts",
     test: "counts the family from its graphs, and names every option",
   },
   {
     number: 70,
     text: "GET /train/dataset-stats/{job_id} | none | dataset quality report (below)",
-    file: "test/vision/training/runs.test.ts",
+    file: "test/vision/training/runs/runs.test.ts",
     test: "counts what a run learns from, and recommends what runs as it stands",
   },
   {
@@ -228,50 +228,50 @@ export const DATA_STATEMENTS: readonly Statement[] = [
       "POST /train | JSON: job_id (string), variant (one of the variants), epochs " +
       "(integer), image_size (integer), batch_size (integer), name (string) | 202, " +
       "`{run_id}`; progress streamed over WebSocket",
-    file: "test/vision/training/runs.test.ts",
+    file: "test/vision/training/runs/runs.test.ts",
     test: "writes the dataset down, and no later edit of the job changes it",
   },
   {
     number: 72,
     text: "GET /train | none | all training runs",
-    file: "test/vision/training/runs.test.ts",
+    file: "test/vision/training/runs/runs.test.ts",
     test: "filters runs, renames them, and deletes them with what they left",
   },
   {
     number: 73,
     text: "GET /train/{run_id} | none | epoch, loss, mAP, ETA, status",
-    file: "test/vision/training/progress.test.ts",
+    file: "test/vision/training/runs/progress.test.ts",
     test: "begins the run, and shows the newest that was said, however late the rest comes",
   },
   {
     number: 74,
     text: "PATCH /train/{run_id} | name and/or notes | unspecified",
-    file: "test/vision/training/runs.test.ts",
+    file: "test/vision/training/runs/runs.test.ts",
     test: "filters runs, renames them, and deletes them with what they left",
   },
   {
     number: 75,
     text: "DELETE /train/{run_id} | none | deletes the run and its artifacts",
-    file: "test/vision/training/runs.test.ts",
+    file: "test/vision/training/runs/runs.test.ts",
     test: "filters runs, renames them, and deletes them with what they left",
   },
   {
     number: 76,
     text: "POST /train/{run_id}/stop | none | graceful stop",
-    file: "test/vision/training/life.test.ts",
+    file: "test/vision/training/runs/life.test.ts",
     test: "lets a running one flush and register what it has, then go on in another round",
     note: "The registered weights are those of the best epoch so far.",
   },
   {
     number: 77,
     text: "GET /models | none | all models in the registry",
-    file: "test/vision/registry/registry.test.ts",
+    file: "test/vision/models/registry.test.ts",
     test: "refuses a name that is none, and viewers",
   },
   {
     number: 78,
     text: "POST /models/{model_id}/activate | none | unspecified",
-    file: "test/vision/serving/activation.test.ts",
+    file: "test/vision/serving/predict/activation.test.ts",
     test: "swaps only when a node has the model open",
   },
   {
@@ -279,7 +279,7 @@ export const DATA_STATEMENTS: readonly Statement[] = [
     text:
       "POST /models/{model_id}/promote | alias: `production`, `staging` or `canary` | " +
       "unspecified",
-    file: "test/vision/registry/registry.test.ts",
+    file: "test/vision/models/registry.test.ts",
     test: "moves an alias from model to model, and logs who did",
   },
   {
@@ -288,7 +288,7 @@ export const DATA_STATEMENTS: readonly Statement[] = [
       "POST /models/{model_id}/export | target format | ONNX, a mobile-platform format, a " +
       "lightweight mobile format, or an edge-accelerator format; field name for the " +
       "format: unspecified",
-    file: "test/vision/exports/exports.test.ts",
+    file: "test/vision/training/exports/exports.test.ts",
     test: "is made by a node, and offered with its figures under a name that people know",
   },
 ];

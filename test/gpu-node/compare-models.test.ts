@@ -16,15 +16,15 @@ import { readStill } from "../../gpu-node/media/stills.ts";
 import { Predictors } from "../../gpu-node/serving/predictors.ts";
 import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../gpu-node/tasks/runners.ts";
-import { ComparedFrame, type ComparedObject } from "../../shared/comparison-task.ts";
-import type { ExportManifest } from "../../shared/export-manifest.ts";
+import { ComparedFrame, type ComparedObject } from "../../shared/tasks/comparison-task.ts";
+import type { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import type {
   ModelSource,
   ObjectSource,
   Prediction,
   TaskPayload,
   TaskResult,
-} from "../../shared/tasks.ts";
+} from "../../shared/tasks/tasks.ts";
 import { toolsOrSay, variableRate } from "../support/clips.ts";
 import { type NodeService, startNodeService } from "../support/node-service.ts";
 import { taskContext } from "../support/task-context.ts";

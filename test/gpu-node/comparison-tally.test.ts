@@ -6,8 +6,8 @@ import { resolve } from "node:path";
 import { describe, expect, it } from "vitest";
 import { ComparisonRanking } from "../../gpu-node/tasks/comparison-ranking.ts";
 import { ComparisonTally, quantileMs } from "../../gpu-node/tasks/comparison-tally.ts";
-import { ComparedFrame } from "../../shared/comparison-task.ts";
-import type { Bbox, Prediction } from "../../shared/tasks.ts";
+import { ComparedFrame } from "../../shared/tasks/comparison-task.ts";
+import type { Bbox, Prediction } from "../../shared/tasks/tasks.ts";
 import { SCENES } from "../peers/formats-scenes.ts";
 
 const GOLDEN = JSON.parse(

@@ -17,7 +17,7 @@ import {
   withProvider,
 } from "../../gpu-node/onnx/cuda.ts";
 import { probeProvider } from "../../gpu-node/onnx/provider-probe.ts";
-import type { Capabilities } from "../../shared/node-protocol.ts";
+import type { Capabilities } from "../../shared/tasks/node-protocol.ts";
 import { startNode } from "../support/gpu-node.ts";
 import { startNodeService, until } from "../support/node-service.ts";
 

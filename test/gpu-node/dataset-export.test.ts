@@ -11,7 +11,7 @@ import type { Tools } from "../../gpu-node/media/ffmpeg.ts";
 import type { Cache } from "../../gpu-node/objects/cache.ts";
 import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../gpu-node/tasks/runners.ts";
-import type { ObjectSource, TaskResult } from "../../shared/tasks.ts";
+import type { ObjectSource, TaskResult } from "../../shared/tasks/tasks.ts";
 import { rectangles, toolsOrSay } from "../support/clips.ts";
 import { type NodeService, startNodeService } from "../support/node-service.ts";
 import { hasProgram } from "../support/programs.ts";

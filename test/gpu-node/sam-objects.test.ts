@@ -14,16 +14,16 @@ import type { Detection } from "../../gpu-node/segmenters/segmenter.ts";
 import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../gpu-node/tasks/runners.ts";
 import { lookAtImage } from "../../gpu-node/tasks/sam-objects.ts";
-import type { TaskProgress } from "../../shared/node-protocol.ts";
-import { boxAround } from "../../shared/rings.ts";
+import { boxAround } from "../../shared/detector/rings.ts";
+import type { TaskProgress } from "../../shared/tasks/node-protocol.ts";
 import {
   IMAGE_BOUNDS,
   type SamFinding,
   type SamPrompt,
   type SamRequest,
   SamResult,
-} from "../../shared/sam.ts";
-import type { ObjectSource } from "../../shared/tasks.ts";
+} from "../../shared/tasks/sam.ts";
+import type { ObjectSource } from "../../shared/tasks/tasks.ts";
 import { rectangles, toolsOrSay } from "../support/clips.ts";
 import { dice } from "../support/dice.ts";
 import { type NodeService, startNodeService } from "../support/node-service.ts";

@@ -10,8 +10,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import type { Tools } from "../../gpu-node/media/ffmpeg.ts";
 import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../gpu-node/tasks/runners.ts";
-import type { TaskProgress } from "../../shared/node-protocol.ts";
-import type { Bbox, ObjectSource, TaskResult } from "../../shared/tasks.ts";
+import type { TaskProgress } from "../../shared/tasks/node-protocol.ts";
+import type { Bbox, ObjectSource, TaskResult } from "../../shared/tasks/tasks.ts";
 import { longGop, rectangles, toolsOrSay } from "../support/clips.ts";
 import { type NodeService, startNodeService } from "../support/node-service.ts";
 import { openRectangles, type Rectangles } from "../support/rectangles.ts";

@@ -14,7 +14,7 @@ import {
 } from "../../edge/http/database.ts";
 import { superuser } from "../../edge/local/postgres.ts";
 import { API } from "../../edge/vision/base/api.ts";
-import { newCode } from "../../edge/vision/fleet/enrolment.ts";
+import { newCode } from "../../edge/vision/fleet/devices/enrolment.ts";
 import { ErrorBody } from "../../shared/errors.ts";
 import { Secret } from "../../shared/secret.ts";
 import { MINUTE, systemClock } from "../../shared/time.ts";

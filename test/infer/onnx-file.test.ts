@@ -4,15 +4,15 @@
 import { expect, it } from "vitest";
 import { OnnxFile } from "../../edge/infer/onnx-file.ts";
 import { GraphWriter, tensorInfo } from "../../gpu-node/onnx/model-file.ts";
-import { foldWeights } from "../../shared/deployed-weights.ts";
-import { type DetectorTask, detectorGraph } from "../../shared/detector.ts";
+import { foldWeights } from "../../shared/detector/deployed-weights.ts";
+import { type DetectorTask, detectorGraph } from "../../shared/detector/detector.ts";
 import {
   type DetectorForm,
   drawDetector,
   type OnnxValue,
   OPSET,
-} from "../../shared/detector-onnx.ts";
-import { parseTensors } from "../../shared/safetensors.ts";
+} from "../../shared/detector/detector-onnx.ts";
+import { parseTensors } from "../../shared/detector/safetensors.ts";
 import { randomWeights, tensorFile } from "../support/weights.ts";
 
 const info = ({ name, dims }: OnnxValue) => tensorInfo(name, dims);

@@ -7,12 +7,12 @@ import { parseConfig } from "../../edge/console/config.ts";
 import { chooseUpstreams } from "../../edge/console/upstreams.ts";
 import type { Fault } from "../../edge/local/sandbox/answers.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
+import { describeSymbol, unitOf } from "../../edge/markets/client/symbols.ts";
 import type { FetchedSeries } from "../../edge/markets/ingest/gate.ts";
 import { latestPartition, partitionRange } from "../../edge/markets/ingest/partition.ts";
 import type { FetchRequest, Pipeline, Upstreams } from "../../edge/markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import type { Failure } from "../../shared/errors.ts";
-import { describeSymbol, unitOf } from "../../shared/markets-symbols.ts";
 import { DAY, HOUR } from "../../shared/time.ts";
 
 /** A Friday, when every release of its week has come. */

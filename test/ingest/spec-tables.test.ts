@@ -2,11 +2,11 @@
 // which partition a tick takes, and the libraries that each check reads back.
 
 import { expect, it } from "vitest";
+import { describeSymbol } from "../../edge/markets/client/symbols.ts";
 import { latestPartition } from "../../edge/markets/ingest/partition.ts";
 import type { Pipeline } from "../../edge/markets/ingest/pipeline.ts";
 import { PIPELINES, pipelineOf } from "../../edge/markets/ingest/pipelines.ts";
 import { latestTick, nextTick } from "../../edge/markets/ingest/schedule.ts";
-import { describeSymbol } from "../../shared/markets-symbols.ts";
 import { iso } from "../../shared/time.ts";
 
 const at = (text: string) => Date.parse(text);

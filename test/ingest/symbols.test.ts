@@ -1,6 +1,8 @@
 // What symbols are called and counted in, beside what their providers say of them.
 
 import { expect, it } from "vitest";
+import { authorityOf } from "../../edge/markets/client/balancing-authorities.ts";
+import { describeSymbol, liesAhead, unitOf } from "../../edge/markets/client/symbols.ts";
 import { BALANCING_AUTHORITIES } from "../../edge/markets/ingest/authorities.ts";
 import {
   OUTLOOK,
@@ -8,8 +10,6 @@ import {
   STORAGE,
 } from "../../edge/markets/ingest/pipelines/fundamentals-series.ts";
 import { SPOT_UNITS } from "../../edge/markets/ingest/pipelines/spot.ts";
-import { authorityOf } from "../../shared/balancing-authorities.ts";
-import { describeSymbol, liesAhead, unitOf } from "../../shared/markets-symbols.ts";
 import { parseDuration } from "../../shared/time.ts";
 
 /** Our words for the agency's units. */

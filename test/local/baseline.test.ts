@@ -11,7 +11,7 @@ import {
 import type { Operator } from "../../edge/local/operator.ts";
 import { partitionsBetween } from "../../edge/markets/ingest/partition.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
-import type { Backfill, Job } from "../../shared/markets.ts";
+import type { Backfill, Job } from "../../shared/wire/markets.ts";
 
 const SCHEDULE = {
   schedule: "x",

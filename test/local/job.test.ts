@@ -16,7 +16,7 @@ import {
   RunEvent,
   Schedule,
   Tick,
-} from "../../shared/markets.ts";
+} from "../../shared/wire/markets.ts";
 import { temporaryFolder } from "../support/postgres.ts";
 import { createWorld, onlySchedules, type World } from "../support/world.ts";
 

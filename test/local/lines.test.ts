@@ -4,7 +4,7 @@ import { expect, it } from "vitest";
 import { backfillView } from "../../edge/local/backfill-view.ts";
 import { barOf, detailOf, eventLine, table } from "../../edge/local/lines.ts";
 import type { RunFilter } from "../../edge/local/operator.ts";
-import type { Backfill, Run } from "../../shared/markets.ts";
+import type { Backfill, Run } from "../../shared/wire/markets.ts";
 
 const counts = { queued: 0, waiting: 0, running: 0, succeeded: 0, failed: 0, late: 0, canceled: 0 };
 

@@ -6,7 +6,7 @@ import pg from "pg";
 import { afterEach, expect, inject, it } from "vitest";
 import { migrateDatabase } from "../../edge/local/migrations.ts";
 import { superuser } from "../../edge/local/postgres.ts";
-import { frameId } from "../../shared/vision.ts";
+import { frameId } from "../../shared/wire/vision.ts";
 import { copyDatabases } from "../support/postgres.ts";
 import { laterRelease, migrateBeside } from "../support/releases.ts";
 import {

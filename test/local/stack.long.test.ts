@@ -11,7 +11,7 @@ import { operatorAt, operatorOf } from "../../edge/local/operator.ts";
 import { startPostgres, superuser } from "../../edge/local/postgres.ts";
 import { prepareState, removeState, stateAt } from "../../edge/local/state.ts";
 import { decodeInline, type Inline } from "../../edge/markets/store/segment.ts";
-import type { Backfill, Run } from "../../shared/markets.ts";
+import type { Backfill, Run } from "../../shared/wire/markets.ts";
 import { temporaryFolder } from "../support/postgres.ts";
 import { allGone, type Process, processesOf, startStackProcess } from "../support/stack-process.ts";
 import { steadyPorts } from "../support/steady-ports.ts";

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
 import { type NeonEndpoint, startNeonEndpoint } from "../../edge/local/neon.ts";
 import { parseConfig } from "../../edge/markets/config.ts";
 import { compact } from "../../edge/markets/store/compact.ts";
-import { Health, SeriesRecord } from "../../shared/markets.ts";
+import { Health, SeriesRecord } from "../../shared/wire/markets.ts";
 import { type Cuttable, cuttable } from "../support/cuttable.ts";
 import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 

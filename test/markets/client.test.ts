@@ -4,7 +4,14 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { beforeAll, describe, expect, it } from "vitest";
+import {
+  ENDPOINTS,
+  MarketsError,
+  marketsClient,
+  type Query,
+} from "../../edge/markets/client/client.ts";
 import { recordSeen } from "../../edge/markets/ingest/graph.ts";
+import { iso } from "../../shared/time.ts";
 import {
   ChangePage,
   CurveRecord,
@@ -17,9 +24,7 @@ import {
   SeriesRecord,
   Snapshot,
   Vintage,
-} from "../../shared/markets.ts";
-import { ENDPOINTS, MarketsError, marketsClient, type Query } from "../../shared/markets-client.ts";
-import { iso } from "../../shared/time.ts";
+} from "../../shared/wire/markets.ts";
 import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 
 const KEY = "a-reader's key";

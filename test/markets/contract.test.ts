@@ -2,9 +2,9 @@
 // of every route.
 
 import { beforeAll, describe, expect, it } from "vitest";
+import { SymbolDescription } from "../../edge/markets/client/symbols.ts";
 import { ErrorBody } from "../../shared/errors.ts";
-import { Health, SeriesRecord } from "../../shared/markets.ts";
-import { SymbolDescription } from "../../shared/markets-symbols.ts";
+import { Health, SeriesRecord } from "../../shared/wire/markets.ts";
 import { commonRouteTests } from "../support/common-routes.ts";
 import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 

@@ -4,8 +4,8 @@
 import { beforeAll, describe, expect, it } from "vitest";
 import { type CommitRequest, commit } from "../../edge/markets/store/commit.ts";
 import { ErrorBody } from "../../shared/errors.ts";
-import { CurveRecord } from "../../shared/markets.ts";
 import { iso, isoDay } from "../../shared/time.ts";
+import { CurveRecord } from "../../shared/wire/markets.ts";
 import { createWorld, DAY, HOUR, type World } from "../support/world.ts";
 
 const KEY = "a-reader's key";

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
 import type { Database } from "../../edge/http/database.ts";
 import { superuser } from "../../edge/local/postgres.ts";
 import { createSnapshot } from "../../edge/markets/store/listings.ts";
-import { ChangePage } from "../../shared/markets.ts";
+import { ChangePage } from "../../shared/wire/markets.ts";
 import { dice } from "../support/dice.ts";
 import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 

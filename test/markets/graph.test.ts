@@ -7,8 +7,8 @@ import { type NeonEndpoint, startNeonEndpoint } from "../../edge/local/neon.ts";
 import { openGraph } from "../../edge/markets/graph.ts";
 import { recordSeen } from "../../edge/markets/ingest/graph.ts";
 import { ErrorBody } from "../../shared/errors.ts";
-import { GraphEntity, GraphNeighbourhood, Health } from "../../shared/markets.ts";
 import { Secret } from "../../shared/secret.ts";
+import { GraphEntity, GraphNeighbourhood, Health } from "../../shared/wire/markets.ts";
 import {
   commitHours,
   createDatabases,

@@ -9,8 +9,8 @@ import { gunzipSync } from "node:zlib";
 import { beforeAll, describe, expect, it } from "vitest";
 import { commit, type Vintage } from "../../edge/markets/store/commit.ts";
 import { compact } from "../../edge/markets/store/compact.ts";
-import { SeriesRecord } from "../../shared/markets.ts";
 import { iso } from "../../shared/time.ts";
+import { SeriesRecord } from "../../shared/wire/markets.ts";
 import { hasRecordings, recording } from "../support/recordings.ts";
 import { createWorld, DAY, type World } from "../support/world.ts";
 

@@ -13,7 +13,7 @@ import {
   SeriesRecord,
   Snapshot,
   Vintage,
-} from "../../shared/markets.ts";
+} from "../../shared/wire/markets.ts";
 import { marketsReader } from "../support/markets-reader.ts";
 import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 

@@ -2,7 +2,7 @@
 
 import { beforeAll, describe, expect, it } from "vitest";
 import { compact } from "../../edge/markets/store/compact.ts";
-import { PanelRecord, SeriesRecord } from "../../shared/markets.ts";
+import { PanelRecord, SeriesRecord } from "../../shared/wire/markets.ts";
 import { openDuck, readArrow } from "../support/formats.ts";
 import { marketsReader } from "../support/markets-reader.ts";
 import { commitHours, createWorld, DAY, HOUR, type World } from "../support/world.ts";

@@ -5,14 +5,14 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { recordSeen } from "../../edge/markets/ingest/graph.ts";
 import { ErrorBody } from "../../shared/errors.ts";
+import { iso } from "../../shared/time.ts";
 import {
   CurveRecord,
   GraphEntity,
   GraphNeighbourhood,
   Health,
   SeriesRecord,
-} from "../../shared/markets.ts";
-import { iso } from "../../shared/time.ts";
+} from "../../shared/wire/markets.ts";
 import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 
 const KEY = "a-reader's key";

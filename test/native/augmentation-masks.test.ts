@@ -3,7 +3,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { Augmentation } from "../../native/index.d.ts";
-import { detectorGraph } from "../../shared/detector.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
 import { PRESETS, rendered, SIZE } from "./augmented-views.ts";
 import { native } from "./engine.ts";
 import { COLOURS, isColour, rectangleImage, type View, withImages } from "./rectangle-images.ts";

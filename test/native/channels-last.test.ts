@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { Engine } from "../../native/index.d.ts";
-import { detectorGraph, stateTensors } from "../../shared/detector.ts";
+import { detectorGraph, stateTensors } from "../../shared/detector/detector.ts";
 import { native } from "./engine.ts";
 import { COLOURS, rectangleImages, withImages } from "./rectangle-images.ts";
 import { measured, tensorsOf, trainingOf, withPair } from "./reference/pair.ts";

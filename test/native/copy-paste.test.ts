@@ -4,7 +4,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { Augmentation, TrainingOptions } from "../../native/index.d.ts";
-import { detectorGraph } from "../../shared/detector.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
 import { rendered, SIZE } from "./augmented-views.ts";
 import { native } from "./engine.ts";
 import { COLOURS, isColour, rectangleImage, type View, withImages } from "./rectangle-images.ts";

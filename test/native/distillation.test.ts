@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import type { Engine, FeatureBatch, TrainingOptions } from "../../native/index.d.ts";
-import { featureGraph, LEVEL_STRIDES } from "../../shared/detector.ts";
+import { featureGraph, LEVEL_STRIDES } from "../../shared/detector/detector.ts";
 import { seeded, tensorFile } from "../support/weights.ts";
 import { native } from "./engine.ts";
 import { PLAIN } from "./plain-training.ts";

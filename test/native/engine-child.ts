@@ -1,8 +1,8 @@
 // A process that ends with engines alive, in the way that its argument names: lifecycle.test.ts.
 
 import { loadEngine } from "../../native/load.ts";
-import { deployed } from "../../shared/deployed-detector.ts";
-import { detectorGraph } from "../../shared/detector.ts";
+import { deployed } from "../../shared/detector/deployed-detector.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
 import { PLAIN } from "./plain-training.ts";
 
 const loaded = loadEngine();

@@ -7,14 +7,14 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Engine, EngineOptions, HeadMaps, TensorMap } from "../../native/index.d.ts";
-import { deployed } from "../../shared/deployed-detector.ts";
+import { deployed } from "../../shared/detector/deployed-detector.ts";
 import {
   type DetectorGraph,
   detectorGraph,
   parameterCount,
   stateTensors,
   VARIANT_NAMES,
-} from "../../shared/detector.ts";
+} from "../../shared/detector/detector.ts";
 import { native } from "./engine.ts";
 import { safetensors } from "./safetensors.ts";
 

@@ -4,7 +4,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { Engine, EngineOptions } from "../../native/index.d.ts";
-import { type DetectorGraph, detectorGraph, stateTensors } from "../../shared/detector.ts";
+import { type DetectorGraph, detectorGraph, stateTensors } from "../../shared/detector/detector.ts";
 import { hasBf16, native } from "./engine.ts";
 import { measured, tensorsOf, trainingOf, withPair } from "./reference/pair.ts";
 import { distance, noiseScene, randomTruths } from "./reference/scenes.ts";

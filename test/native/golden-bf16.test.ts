@@ -3,7 +3,7 @@
 // what is left is the rounding of maps: 2⁻⁹ each, which depth and batch norm make larger.
 
 import { describe, expect, it } from "vitest";
-import { detectorGraph } from "../../shared/detector.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
 import { hasBf16 } from "./engine.ts";
 import type { Truth } from "./reference/assigner.ts";
 import { forward } from "./reference/forward.ts";

@@ -3,7 +3,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { Losses } from "../../native/index.d.ts";
-import { type DetectorGraph, detectorGraph } from "../../shared/detector.ts";
+import { type DetectorGraph, detectorGraph } from "../../shared/detector/detector.ts";
 import { native } from "./engine.ts";
 import type { Truth } from "./reference/assigner.ts";
 import { forward } from "./reference/forward.ts";

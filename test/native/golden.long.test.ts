@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { detectorGraph, stateTensors, VARIANTS } from "../../shared/detector.ts";
+import { detectorGraph, stateTensors, VARIANTS } from "../../shared/detector/detector.ts";
 import { native } from "./engine.ts";
 import { forward, tensorOf } from "./reference/forward.ts";
 import { halved } from "./reference/graphs.ts";

@@ -3,7 +3,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { Batch } from "../../native/index.d.ts";
-import { detectorGraph } from "../../shared/detector.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
 import { native } from "./engine.ts";
 import { COLOURS, withImages } from "./rectangle-images.ts";
 import { measured } from "./reference/pair.ts";

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { Batch, Engine } from "../../native/index.d.ts";
-import { detectorGraph } from "../../shared/detector.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
 import { native } from "./engine.ts";
 import { PLAIN } from "./plain-training.ts";
 import { COLOURS, withImages } from "./rectangle-images.ts";

@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { confidenceBins } from "../../shared/confidence-bins.ts";
+import { confidenceBins } from "../../shared/detector/confidence-bins.ts";
 import { CROWD_SCENES, SCENES, sceneInput } from "../peers/formats-scenes.ts";
 import { native } from "./engine.ts";
 import { type Input, plainEvaluation } from "./plain-metrics.ts";

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { imageSizeMax } from "../../gpu-node/training/settings.ts";
-import { detectorGraph } from "../../shared/detector.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
 import { expectBound, PRESETS } from "./augmented-views.ts";
 import { native } from "./engine.ts";
 import { COLOURS, rectangleImages, views, withImages } from "./rectangle-images.ts";

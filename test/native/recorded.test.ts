@@ -12,7 +12,7 @@ import type {
   Losses,
   TrainingOptions,
 } from "../../native/index.d.ts";
-import { detectorGraph, stateTensors } from "../../shared/detector.ts";
+import { detectorGraph, stateTensors } from "../../shared/detector/detector.ts";
 import { PRESETS } from "./augmented-views.ts";
 import { hasGpu, native, PRECISIONS } from "./engine.ts";
 import { COLOURS, rectangleImages, withImages } from "./rectangle-images.ts";

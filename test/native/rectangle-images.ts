@@ -12,7 +12,7 @@ import type {
   EngineOptions,
   TrainingOptions,
 } from "../../native/index.d.ts";
-import { detectorGraph } from "../../shared/detector.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
 import { native } from "./engine.ts";
 
 export type Rgb = readonly [r: number, g: number, b: number];

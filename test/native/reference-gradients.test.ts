@@ -2,7 +2,7 @@
 // differences.
 
 import { describe, expect, it } from "vitest";
-import { detectorGraph } from "../../shared/detector.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
 import {
   byAnchor,
   type Corners,

@@ -2,7 +2,7 @@
 // shapes of whole graphs.
 
 import { describe, expect, it } from "vitest";
-import { detectorGraph, stateTensors, VARIANT_NAMES } from "../../shared/detector.ts";
+import { detectorGraph, stateTensors, VARIANT_NAMES } from "../../shared/detector/detector.ts";
 import { convolution } from "./reference/convolution.ts";
 import { randomTensor } from "./reference/difference.ts";
 import { forward, type State, tensorOf } from "./reference/forward.ts";

@@ -1,5 +1,6 @@
-// Files of weights made by hand, right and wrong ones. Written beside shared/safetensors.ts on
-// purpose: what the engine reads and writes is checked by code that the product does not use.
+// Files of weights made by hand, right and wrong ones. Written beside
+// shared/detector/safetensors.ts on purpose: what the engine reads and writes is checked by code
+// that the product does not use.
 
 export interface Entry {
   dtype: string;

@@ -1,7 +1,7 @@
 // Memory of a step's maps: it is not asked of the system anew by every step.
 
 import { describe, expect, it } from "vitest";
-import { detectorGraph } from "../../shared/detector.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
 import { DEVICE, native } from "./engine.ts";
 import { trainingOf } from "./reference/pair.ts";
 import { noiseScene } from "./reference/scenes.ts";

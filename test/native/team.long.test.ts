@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { LostProcesses, Team, type TeamOptions } from "../../gpu-node/training/team.ts";
 import type { Dataset, Engine, EngineOptions, TrainingOptions } from "../../native/index.d.ts";
-import { detectorGraph } from "../../shared/detector.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
 import { followers } from "../support/followers.ts";
 import { mountSmallDisk, type SmallDisk } from "../support/small-disk.ts";
 import { native } from "./engine.ts";

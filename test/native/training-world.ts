@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Batch, Dataset, Engine, Precision, TrainingOptions } from "../../native/index.d.ts";
-import { detectorGraph, stateTensors } from "../../shared/detector.ts";
+import { detectorGraph, stateTensors } from "../../shared/detector/detector.ts";
 import { native } from "./engine.ts";
 import { PLAIN } from "./plain-training.ts";
 

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Engine } from "../../native/index.d.ts";
-import { detectorGraph, stateTensors } from "../../shared/detector.ts";
+import { detectorGraph, stateTensors } from "../../shared/detector/detector.ts";
 import { native } from "./engine.ts";
 import { type Entry, f32, fileOf, headerOf, safetensors } from "./safetensors.ts";
 

@@ -13,9 +13,9 @@ import { rowsOfHeads } from "../../gpu-node/export/verification.ts";
 import { readTensors } from "../../gpu-node/export/weights-file.ts";
 import { float, floats, openSession, run } from "../../gpu-node/onnx/runtime.ts";
 import { openPredictor } from "../../gpu-node/serving/predictor.ts";
-import type { ExportPrecision, ModelExportOutput } from "../../shared/export-formats.ts";
-import type { DetectionRows } from "../../shared/letterbox.ts";
-import type { ModelSource } from "../../shared/tasks.ts";
+import type { ExportPrecision, ModelExportOutput } from "../../shared/detector/export-formats.ts";
+import type { DetectionRows } from "../../shared/detector/letterbox.ts";
+import type { ModelSource } from "../../shared/tasks/tasks.ts";
 import { generatedModel } from "../support/weights.ts";
 import { type Group, type GroupContext, runScript } from "./group.ts";
 

@@ -2,10 +2,10 @@
 // finds on the same images and the truth as the API tells it.
 
 import sharp from "sharp";
-import { ComparisonResult } from "../../shared/comparisons.ts";
-import { AnnotationPage, Job } from "../../shared/labeling.ts";
-import { Prediction } from "../../shared/tasks.ts";
-import { type User, type Video, VideoBatch } from "../../shared/vision.ts";
+import { ComparisonResult } from "../../edge/vision/experiments/comparisons/records.ts";
+import { Prediction } from "../../shared/tasks/tasks.ts";
+import { AnnotationPage, Job } from "../../shared/wire/labeling.ts";
+import { type User, type Video, VideoBatch } from "../../shared/wire/vision.ts";
 import { form } from "../support/media.ts";
 import { registerModel } from "../support/registered-model.ts";
 import type { Person } from "../support/vision.ts";

@@ -3,7 +3,7 @@
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { normalQuantile } from "../../shared/sequential-plan.ts";
+import { normalQuantile } from "../../edge/vision/experiments/campaigns/sequential-plan.ts";
 import {
   boundedDifference,
   compareMeans,
@@ -11,7 +11,7 @@ import {
   type Moments,
   meanDifference,
   shareLow,
-} from "../../shared/sequential-test.ts";
+} from "../../edge/vision/experiments/campaigns/sequential-test.ts";
 import { seeded } from "../support/weights.ts";
 
 const plan = { alpha: 0.05, tunedTo: 1_000, deviation: 0.4 };

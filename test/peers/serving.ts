@@ -9,7 +9,7 @@ import { freePorts } from "../../edge/local/ports.ts";
 import { deployedModel } from "../../gpu-node/export/deployed-model.ts";
 import { writeOnnx } from "../../gpu-node/export/detector-onnx.ts";
 import { readTensors } from "../../gpu-node/export/weights-file.ts";
-import type { Prediction } from "../../shared/tasks.ts";
+import type { Prediction } from "../../shared/tasks/tasks.ts";
 import { postImage } from "../bench/image-client.ts";
 import { atOnce, quantile } from "../bench/load.ts";
 import { processorTime, spentSince } from "../bench/processor-time.ts";

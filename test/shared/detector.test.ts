@@ -1,7 +1,7 @@
 // The family's graphs against its published figures: every layer, every total, every shape.
 
 import { describe, expect, it } from "vitest";
-import { deployed } from "../../shared/deployed-detector.ts";
+import { deployed } from "../../shared/detector/deployed-detector.ts";
 import {
   type DetectorGraph,
   detectorGraph,
@@ -11,7 +11,7 @@ import {
   stateTensors,
   VARIANT_NAMES,
   type Variant,
-} from "../../shared/detector.ts";
+} from "../../shared/detector/detector.ts";
 
 /** Learned values of the layers 0 to 22 that have any, then one branch of the head. */
 const LAYERS = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 16, 17, 19, 20, 22] as const;

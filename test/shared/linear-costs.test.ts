@@ -4,13 +4,13 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { z } from "zod";
 import { nullsAsNotGiven } from "../../edge/http/not-given.ts";
-import { ClassName } from "../../edge/vision/labeling/classes.ts";
+import { ClassName } from "../../edge/vision/labeling/jobs/classes.ts";
+import { importRoboflow } from "../../edge/vision/workflows/roboflow/import.ts";
+import { flattened, RoboflowDefinition } from "../../edge/vision/workflows/roboflow/inner.ts";
+import { operations } from "../../edge/vision/workflows/roboflow/query.ts";
 import { mapOf } from "../../shared/scalars.ts";
 import { Json } from "../../shared/workflow/definition.ts";
 import { readLiteral } from "../../shared/workflow/literals.ts";
-import { importRoboflow } from "../../shared/workflow/roboflow-import.ts";
-import { flattened, RoboflowDefinition } from "../../shared/workflow/roboflow-inner.ts";
-import { operations } from "../../shared/workflow/roboflow-query.ts";
 
 afterEach(() => {
   vi.restoreAllMocks();

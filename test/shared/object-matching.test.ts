@@ -3,9 +3,9 @@
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type MatchedObject, matchObjects } from "../../shared/object-matching.ts";
+import { type MatchedObject, matchObjects } from "../../shared/detector/object-matching.ts";
+import { iou } from "../../shared/detector/tracks.ts";
 import type { Bbox } from "../../shared/shapes.ts";
-import { iou } from "../../shared/tracks.ts";
 
 /** Few corners, sizes and classes, so that overlaps and ties are many. */
 const object: fc.Arbitrary<MatchedObject> = fc

@@ -9,7 +9,7 @@ import {
   samplesForMean,
   samplesForShares,
   splitDeviation,
-} from "../../shared/sequential-plan.ts";
+} from "../../edge/vision/experiments/campaigns/sequential-plan.ts";
 import {
   boundedLogE,
   compareMeans,
@@ -18,7 +18,7 @@ import {
   meanDifference,
   shareLow,
   sharesLogE,
-} from "../../shared/sequential-test.ts";
+} from "../../edge/vision/experiments/campaigns/sequential-test.ts";
 import { seeded } from "../support/weights.ts";
 
 const ALPHA = 0.05;

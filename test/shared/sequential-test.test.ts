@@ -6,7 +6,11 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { SAMPLES_MAX, samplesForMean, samplesForShares } from "../../shared/sequential-plan.ts";
+import {
+  SAMPLES_MAX,
+  samplesForMean,
+  samplesForShares,
+} from "../../edge/vision/experiments/campaigns/sequential-plan.ts";
 import {
   boundedDifference,
   boundedLogE,
@@ -18,7 +22,7 @@ import {
   meanDifference,
   shareLow,
   verdictOf,
-} from "../../shared/sequential-test.ts";
+} from "../../edge/vision/experiments/campaigns/sequential-test.ts";
 import { SEQUENTIAL_CASES } from "../peers/formats-sequential.ts";
 
 const GOLDEN = JSON.parse(

@@ -3,10 +3,10 @@
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { placementOf, predictionsOf } from "../../shared/letterbox.ts";
-import { suppress, suppressionOf, withSuppression } from "../../shared/suppression.ts";
-import type { Bbox } from "../../shared/tasks.ts";
-import { iou } from "../../shared/tracks.ts";
+import { placementOf, predictionsOf } from "../../shared/detector/letterbox.ts";
+import { suppress, suppressionOf, withSuppression } from "../../shared/detector/suppression.ts";
+import { iou } from "../../shared/detector/tracks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 
 type Row = [number, number, number, number, number, number];
 const rowsOf = (rows: readonly (readonly number[])[]) => ({

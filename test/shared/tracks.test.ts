@@ -4,8 +4,8 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { flagDuplicates } from "../../gpu-node/segmenters/duplicates.ts";
-import type { Bbox } from "../../shared/tasks.ts";
-import { type FrameBoxes, track } from "../../shared/tracks.ts";
+import { type FrameBoxes, track } from "../../shared/detector/tracks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 
 const seed = process.env.SEED ? { seed: Number(process.env.SEED) } : {};
 

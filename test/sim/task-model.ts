@@ -1,5 +1,5 @@
-// The task queue as a list in memory: the same verbs as `edge/vision/tasks/queue.ts`, written from
-// its tables of moves, with none of its SQL.
+// The task queue as a list in memory: the same verbs as `edge/vision/tasks/queue/queue.ts`, written
+// from its tables of moves, with none of its SQL.
 
 import {
   BACKOFF,
@@ -14,8 +14,8 @@ import {
   RESCUE_MOVES,
   REVOKE_GRACE_SECONDS,
   type TaskState,
-} from "../../edge/vision/tasks/states.ts";
-import { LEASE_SECONDS } from "../../shared/node-protocol.ts";
+} from "../../edge/vision/tasks/queue/states.ts";
+import { LEASE_SECONDS } from "../../shared/tasks/node-protocol.ts";
 
 /** What can be seen of a task; times in epoch milliseconds. */
 export interface Row {

@@ -6,8 +6,8 @@ import { sql } from "drizzle-orm";
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
 import { type Database, openDatabase } from "../../edge/http/database.ts";
-import * as interventions from "../../edge/vision/tasks/interventions.ts";
-import * as queue from "../../edge/vision/tasks/queue.ts";
+import * as interventions from "../../edge/vision/tasks/queue/interventions.ts";
+import * as queue from "../../edge/vision/tasks/queue/queue.ts";
 import {
   CIRCUMSTANCES,
   choose,
@@ -18,10 +18,10 @@ import {
   OUTCOME_MOVES,
   RESCUE_MOVES,
   TASK_STATES,
-} from "../../edge/vision/tasks/states.ts";
+} from "../../edge/vision/tasks/queue/states.ts";
 import { Failure } from "../../shared/errors.ts";
-import type { Outcome } from "../../shared/node-protocol.ts";
 import { Secret } from "../../shared/secret.ts";
+import type { Outcome } from "../../shared/tasks/node-protocol.ts";
 import { createDatabases } from "../support/world.ts";
 import {
   type Attempt,

@@ -4,14 +4,18 @@
 import { existsSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { runTask } from "../../gpu-node/tasks/runners.ts";
-import { ExportManifest } from "../../shared/export-manifest.ts";
+import { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import {
   type ObjectSource,
   TASK_KINDS,
   type TaskPayload,
   TrainDetail,
-} from "../../shared/tasks.ts";
-import { type MetricMap, type ResolvedSettings, TrainSettings } from "../../shared/training.ts";
+} from "../../shared/tasks/tasks.ts";
+import {
+  type MetricMap,
+  type ResolvedSettings,
+  TrainSettings,
+} from "../../shared/wire/training.ts";
 import { bloodImage, bloodSplit, realData } from "./images.ts";
 import type { NodeService } from "./node-service.ts";
 import { taskContext } from "./task-context.ts";

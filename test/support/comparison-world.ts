@@ -2,9 +2,9 @@
 
 import { sql } from "drizzle-orm";
 import { expect } from "vitest";
-import { Comparison, ComparisonResult } from "../../shared/comparisons.ts";
-import type { ClaimedTask } from "../../shared/node-protocol.ts";
-import { TASK_KINDS, type TaskPayload } from "../../shared/tasks.ts";
+import { Comparison, ComparisonResult } from "../../edge/vision/experiments/comparisons/records.ts";
+import type { ClaimedTask } from "../../shared/tasks/node-protocol.ts";
+import { TASK_KINDS, type TaskPayload } from "../../shared/tasks/tasks.ts";
 import { comparedBy } from "./model-comparisons.ts";
 import { type RegisteredModel, registerModel } from "./registered-model.ts";
 import {

@@ -1,7 +1,7 @@
 // Files of models as manifests describe them; whether they are models is not asked here.
 
 import { createHash } from "node:crypto";
-import type { RolloutFile } from "../../shared/rollouts.ts";
+import type { RolloutFile } from "../../shared/wire/rollouts.ts";
 
 /** A file, and what its manifest says of it. */
 export interface DeviceFile {

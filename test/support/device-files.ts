@@ -4,7 +4,7 @@
 import { deployedModel } from "../../gpu-node/export/deployed-model.ts";
 import { describeModel, writeOnnx } from "../../gpu-node/export/detector-onnx.ts";
 import { readTensors } from "../../gpu-node/export/weights-file.ts";
-import { detectorGraph } from "../../shared/detector.ts";
+import { detectorGraph } from "../../shared/detector/detector.ts";
 import { CLASSES, type DeviceFile, describedFile, SIDE } from "./described-files.ts";
 import { generatedModel, randomWeights, tensorFile } from "./weights.ts";
 

@@ -15,8 +15,8 @@ import {
   LogBatch,
   type ManifestKey,
   type ReportedModel,
-} from "../../shared/fleet.ts";
-import { MANIFEST_DOMAIN, type Manifest, type SignedManifest } from "../../shared/rollouts.ts";
+} from "../../shared/wire/fleet.ts";
+import { MANIFEST_DOMAIN, type Manifest, type SignedManifest } from "../../shared/wire/rollouts.ts";
 import type { DeviceFile } from "./described-files.ts";
 import type { DeviceProcess } from "./device-process.ts";
 

@@ -2,9 +2,9 @@
 // image an object of the store, and the payload of a train task over it.
 
 import sharp from "sharp";
-import { ExportManifest } from "../../shared/export-manifest.ts";
-import type { TaskPayload } from "../../shared/tasks.ts";
-import { TrainSettings } from "../../shared/training.ts";
+import { ExportManifest } from "../../shared/tasks/export-manifest.ts";
+import type { TaskPayload } from "../../shared/tasks/tasks.ts";
+import { TrainSettings } from "../../shared/wire/training.ts";
 import type { NodeService } from "./node-service.ts";
 import { seeded } from "./weights.ts";
 

@@ -3,8 +3,8 @@
 
 import { sql } from "drizzle-orm";
 import { expect } from "vitest";
-import { Endpoint, EndpointStatus } from "../../shared/endpoints.ts";
-import type { LineAnswer } from "../../shared/line.ts";
+import type { LineAnswer } from "../../shared/tasks/line.ts";
+import { Endpoint, EndpointStatus } from "../../shared/wire/endpoints.ts";
 import { type AnsweringNode, type AnsweringOptions, answeringNode } from "./line-end.ts";
 import { form, png } from "./media.ts";
 import { type RegisteredModel, registerModel } from "./registered-model.ts";

@@ -5,7 +5,7 @@ import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { strToU8, zipSync } from "fflate";
 import { API } from "../../edge/vision/base/api.ts";
-import { GATES_DEFAULT } from "../../shared/rollouts.ts";
+import { GATES_DEFAULT } from "../../shared/wire/rollouts.ts";
 import { describeApi } from "./common-routes.ts";
 import { describedFile } from "./described-files.ts";
 import { form, mp4, png } from "./media.ts";

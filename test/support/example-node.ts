@@ -1,7 +1,7 @@
 // The node of the API's examples: what it does of each kind of task, as the examples show it.
 
-import type { ClaimedTask } from "../../shared/node-protocol.ts";
-import { TASK_KINDS } from "../../shared/tasks.ts";
+import type { ClaimedTask } from "../../shared/tasks/node-protocol.ts";
+import { TASK_KINDS } from "../../shared/tasks/tasks.ts";
 import { jpeg, png } from "./media.ts";
 import { comparedBy } from "./model-comparisons.ts";
 import { exportedBy } from "./model-exports.ts";

@@ -1,8 +1,8 @@
 // Experiments over the endpoints of a world, and what they need to be there.
 
 import { sql } from "drizzle-orm";
-import { emptyTrial } from "../../edge/vision/endpoints/trials.ts";
-import type { Endpoint } from "../../shared/endpoints.ts";
+import { emptyTrial } from "../../edge/vision/serving/endpoints/trials.ts";
+import type { Endpoint } from "../../shared/wire/endpoints.ts";
 import type { EndpointWorld } from "./endpoint-world.ts";
 import type { Api } from "./scripted-node.ts";
 import type { World } from "./world.ts";

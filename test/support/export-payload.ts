@@ -1,6 +1,6 @@
 // What a node is asked for when it exports a model as an ONNX file.
 
-import type { ModelSource, TaskPayload } from "../../shared/tasks.ts";
+import type { ModelSource, TaskPayload } from "../../shared/tasks/tasks.ts";
 import type { NodeService } from "./node-service.ts";
 
 type Payload = TaskPayload<"model_export">;

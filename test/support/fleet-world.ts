@@ -1,8 +1,8 @@
 // A world with devices: made by people, enrolled by their codes, and speaking the protocol over
 // HTTP with their own tokens.
 
-import { Device, EnrolledDevice } from "../../shared/fleet.ts";
-import type { Role } from "../../shared/vision.ts";
+import { Device, EnrolledDevice } from "../../shared/wire/fleet.ts";
+import type { Role } from "../../shared/wire/vision.ts";
 import { type Api, apiAs, newProject, type Person } from "./scripted-node.ts";
 import { freshAddress, newMember, newTenant, register } from "./vision.ts";
 import { createWorld, type World, type WorldOptions } from "./world.ts";

@@ -3,7 +3,7 @@
 
 import { type ClientRequest, request } from "node:http";
 import { API } from "../../edge/vision/base/api.ts";
-import { HELD_BYTES_MAX } from "../../edge/vision/serving/held-bytes.ts";
+import { HELD_BYTES_MAX } from "../../edge/vision/serving/predict/held-bytes.ts";
 
 /** What a body takes that a request to run a workflow announces, in and after its parsing. */
 const BYTES = 8 * 1024 * 1024;

@@ -6,7 +6,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import sharp from "sharp";
 import type { RgbImage } from "../../gpu-node/media/image.ts";
-import type { Bbox } from "../../shared/tasks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 
 const DATA = resolve(import.meta.dirname, "../../../shared/data");
 

@@ -16,8 +16,8 @@ import {
   type LineKind,
   type LineProblem,
   lineKindOf,
-} from "../../shared/line.ts";
-import type { Capabilities } from "../../shared/node-protocol.ts";
+} from "../../shared/tasks/line.ts";
+import type { Capabilities } from "../../shared/tasks/node-protocol.ts";
 import { until } from "./node-service.ts";
 import { CAPABILITIES, introduce, type TestNode } from "./nodes.ts";
 import { type Api, apiAs } from "./scripted-node.ts";

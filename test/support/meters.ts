@@ -4,7 +4,7 @@ import {
   endpointMeter,
   type MeterReport,
   type MeterRequest,
-} from "../../edge/vision/endpoints/meter.ts";
+} from "../../edge/vision/serving/endpoints/meter.ts";
 import type { World } from "./world.ts";
 
 /** What a report tells that has nothing to tell. */

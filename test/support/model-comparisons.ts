@@ -2,9 +2,9 @@
 // does.
 
 import { createHash } from "node:crypto";
-import { type ComparedFrame, REPORT_BLOCK_FRAMES } from "../../shared/comparison-task.ts";
-import type { ClaimedTask } from "../../shared/node-protocol.ts";
-import { type Prediction, TASK_KINDS, type TaskResult } from "../../shared/tasks.ts";
+import { type ComparedFrame, REPORT_BLOCK_FRAMES } from "../../shared/tasks/comparison-task.ts";
+import type { ClaimedTask } from "../../shared/tasks/node-protocol.ts";
+import { type Prediction, TASK_KINDS, type TaskResult } from "../../shared/tasks/tasks.ts";
 import { jpeg } from "./media.ts";
 import type { ScriptedNode } from "./scripted-node.ts";
 

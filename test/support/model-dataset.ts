@@ -2,7 +2,7 @@
 
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
-import { ExportManifest } from "../../shared/export-manifest.ts";
+import { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import type { World } from "./world.ts";
 
 interface ModelOfJob {

@@ -1,9 +1,9 @@
 // How a scripted node exports a model: a small file and figures that hold.
 
 import { createHash } from "node:crypto";
-import { boxTolerance } from "../../shared/export-formats.ts";
-import type { ClaimedTask } from "../../shared/node-protocol.ts";
-import { TASK_KINDS, type TaskPayload, type TaskResult } from "../../shared/tasks.ts";
+import { boxTolerance } from "../../shared/detector/export-formats.ts";
+import type { ClaimedTask } from "../../shared/tasks/node-protocol.ts";
+import { TASK_KINDS, type TaskPayload, type TaskResult } from "../../shared/tasks/tasks.ts";
 import type { ScriptedNode } from "./scripted-node.ts";
 
 type Payload = TaskPayload<"device_export">;

@@ -18,13 +18,13 @@ import {
   type TaskProgress,
   type Verdict,
   type WriteAddress,
-} from "../../shared/node-protocol.ts";
+} from "../../shared/tasks/node-protocol.ts";
 import {
   type ObjectSource,
   type ObjectTarget,
   TASK_KINDS,
   type TaskKind,
-} from "../../shared/tasks.ts";
+} from "../../shared/tasks/tasks.ts";
 
 /**
  * What a request meets in place of an answer. `drop_after`: it takes effect, its answer is lost.

@@ -3,9 +3,13 @@
 import type { z } from "zod";
 import type { Guest } from "../../edge/vision/auth/guests.ts";
 import { API } from "../../edge/vision/base/api.ts";
-import { type Capabilities, NODE_PROTOCOL, RegisteredNode } from "../../shared/node-protocol.ts";
 import { Secret } from "../../shared/secret.ts";
-import type { TaskKind } from "../../shared/tasks.ts";
+import {
+  type Capabilities,
+  NODE_PROTOCOL,
+  RegisteredNode,
+} from "../../shared/tasks/node-protocol.ts";
+import type { TaskKind } from "../../shared/tasks/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
 import { ask, type Person } from "./vision.ts";
 import { VISION_TOKEN_SECRET } from "./world.ts";

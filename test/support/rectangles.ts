@@ -14,7 +14,7 @@ import type {
   SegmenterInfo,
   TextPrompt,
 } from "../../gpu-node/segmenters/segmenter.ts";
-import type { Bbox } from "../../shared/tasks.ts";
+import type { Bbox } from "../../shared/tasks/tasks.ts";
 
 const COLOURS = ["red", "green", "blue"] as const;
 /** What else they are called: some of a colour, or several. */

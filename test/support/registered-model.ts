@@ -1,7 +1,7 @@
 // Models in the registry of a vision world, with weights that tests generate.
 
 import { sql } from "drizzle-orm";
-import type { ModelSource } from "../../shared/tasks.ts";
+import type { ModelSource } from "../../shared/tasks/tasks.ts";
 import { generatedModel } from "./weights.ts";
 import type { World } from "./world.ts";
 

@@ -2,7 +2,7 @@
 // protocol. And exports of models that are there, without a node that makes them.
 
 import { sql } from "drizzle-orm";
-import { EnrolledDevice, HeartbeatAnswer, type ReportedModel } from "../../shared/fleet.ts";
+import { EnrolledDevice, HeartbeatAnswer, type ReportedModel } from "../../shared/wire/fleet.ts";
 import { type DeviceFile, smallFile } from "./described-files.ts";
 import { registerModel } from "./registered-model.ts";
 import { type Api, apiAs, type Person } from "./scripted-node.ts";

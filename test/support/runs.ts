@@ -2,7 +2,7 @@
 
 import type { TestContext } from "vitest";
 import type { Operator } from "../../edge/local/operator.ts";
-import type { Run } from "../../shared/markets.ts";
+import type { Run } from "../../shared/wire/markets.ts";
 
 const POLL_MS = 200;
 

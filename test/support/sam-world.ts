@@ -2,9 +2,9 @@
 // whose answers the test gives, and what they found.
 
 import { sql } from "drizzle-orm";
-import { decodeAsk, type LineHeadOf } from "../../shared/line.ts";
-import { type Capabilities, SEGMENTER_PREFIX } from "../../shared/node-protocol.ts";
-import type { SamFinding, SamResult } from "../../shared/sam.ts";
+import { decodeAsk, type LineHeadOf } from "../../shared/tasks/line.ts";
+import { type Capabilities, SEGMENTER_PREFIX } from "../../shared/tasks/node-protocol.ts";
+import type { SamFinding, SamResult } from "../../shared/tasks/sam.ts";
 import { type LineEnd, type LineEndOptions, lineNode, openLineEnd } from "./line-end.ts";
 import { form, png, type SentFile } from "./media.ts";
 import { CAPABILITIES } from "./nodes.ts";

@@ -8,9 +8,14 @@ import {
   type ClaimedTask,
   type Outcome,
   WriteAddress,
-} from "../../shared/node-protocol.ts";
-import { type Detection, TASK_KINDS, type TaskKind, type TaskPayload } from "../../shared/tasks.ts";
-import type { Project, Role, Video } from "../../shared/vision.ts";
+} from "../../shared/tasks/node-protocol.ts";
+import {
+  type Detection,
+  TASK_KINDS,
+  type TaskKind,
+  type TaskPayload,
+} from "../../shared/tasks/tasks.ts";
+import type { Project, Role, Video } from "../../shared/wire/vision.ts";
 import { CAPABILITIES, introduce } from "./nodes.ts";
 import { type Person as AnyPerson, register as registerPerson } from "./vision.ts";
 import type { World } from "./world.ts";

@@ -3,7 +3,7 @@
 
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
-import type { RUN_STATES } from "../../shared/training.ts";
+import type { RUN_STATES } from "../../shared/wire/training.ts";
 import type { World } from "./world.ts";
 
 export interface Owner {

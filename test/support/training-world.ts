@@ -4,16 +4,16 @@
 import { createHash } from "node:crypto";
 import { expect } from "vitest";
 import { WebSocket } from "ws";
-import type { ClaimedTask, Outcome } from "../../shared/node-protocol.ts";
-import { ProgressEvent } from "../../shared/progress.ts";
+import type { ClaimedTask, Outcome } from "../../shared/tasks/node-protocol.ts";
 import {
   type Checkpoint,
   TASK_KINDS,
   type TaskPayload,
   type TaskResult,
   type TrainDetail,
-} from "../../shared/tasks.ts";
-import { type RunEpoch, TrainingRun } from "../../shared/training.ts";
+} from "../../shared/tasks/tasks.ts";
+import { ProgressEvent } from "../../shared/wire/progress.ts";
+import { type RunEpoch, TrainingRun } from "../../shared/wire/training.ts";
 import {
   newProject,
   type Person,

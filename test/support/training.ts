@@ -7,13 +7,13 @@ import { afterEach } from "vitest";
 import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../gpu-node/tasks/runners.ts";
 import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../native/load.ts";
-import type { Outcome, TaskProgress } from "../../shared/node-protocol.ts";
+import type { Outcome, TaskProgress } from "../../shared/tasks/node-protocol.ts";
 import {
   type Checkpoint,
   type TaskPayload,
   type TaskResult,
   TrainDetail,
-} from "../../shared/tasks.ts";
+} from "../../shared/tasks/tasks.ts";
 import type { NodeService } from "./node-service.ts";
 import { taskContext } from "./task-context.ts";
 

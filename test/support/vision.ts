@@ -3,7 +3,7 @@
 
 import { expect } from "vitest";
 import { API } from "../../edge/vision/base/api.ts";
-import { type Role, TokenPair, User } from "../../shared/vision.ts";
+import { type Role, TokenPair, User } from "../../shared/wire/vision.ts";
 import { goldenHeaderProblems } from "./headers.ts";
 
 export const PASSWORD = "correct horse battery staple";

@@ -8,8 +8,8 @@ import {
   detectorGraph,
   type GraphNode,
   stateTensors,
-} from "../../shared/detector.ts";
-import type { ModelSource, ObjectSource } from "../../shared/tasks.ts";
+} from "../../shared/detector/detector.ts";
+import type { ModelSource, ObjectSource } from "../../shared/tasks/tasks.ts";
 
 /** A small generator of evenly spread numbers in 0 to 1 (mulberry32). */
 export function seeded(seed: number): () => number {

@@ -1,8 +1,8 @@
 // What the examples of workflows need to be there before they are sent.
 
 import { EXAMPLES } from "../../edge/vision/description.ts";
-import type { ClaimedTask } from "../../shared/node-protocol.ts";
-import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { ClaimedTask } from "../../shared/tasks/node-protocol.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import type { Preparation } from "./examples.ts";
 import { form, jpeg, mp4 } from "./media.ts";
 import type { Api } from "./scripted-node.ts";

@@ -3,8 +3,8 @@
 
 import type { Parts } from "../../edge/vision/base/parts.ts";
 import { Secret } from "../../shared/secret.ts";
+import { WorkflowDetail } from "../../shared/wire/workflows.ts";
 import type { WorkflowDefinition } from "../../shared/workflow/definition.ts";
-import { WorkflowDetail } from "../../shared/workflows.ts";
 import { createFleetWorld, type FleetWorld } from "./fleet-world.ts";
 import type { Api } from "./scripted-node.ts";
 import { VISION_SEALING_KEY } from "./world.ts";

@@ -6,9 +6,9 @@ import { writeOnnx } from "../../gpu-node/export/detector-onnx.ts";
 import type { RawHeads } from "../../gpu-node/export/verification.ts";
 import { readTensors } from "../../gpu-node/export/weights-file.ts";
 import { float, floats, openSession, run } from "../../gpu-node/onnx/runtime.ts";
-import type { DeployedModel } from "../../shared/deployed-weights.ts";
-import { type DetectorTask, detectorGraph, type Variant } from "../../shared/detector.ts";
-import type { OnnxSize } from "../../shared/detector-onnx.ts";
+import type { DeployedModel } from "../../shared/detector/deployed-weights.ts";
+import { type DetectorTask, detectorGraph, type Variant } from "../../shared/detector/detector.ts";
+import type { OnnxSize } from "../../shared/detector/detector-onnx.ts";
 import { randomWeights, seeded, tensorFile } from "./weights.ts";
 
 export const CLASSES = ["disc", "square", "star"];

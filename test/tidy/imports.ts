@@ -4,12 +4,12 @@ import { dirname, join } from "node:path/posix";
 
 /** A file may import from its own room and from rooms to its left on the same line. */
 const LINES = [
-  "shared · db/bucket · db/markets · edge/http · edge/markets/store · edge/markets",
-  "shared · db/bucket · db/markets · edge/http · edge/markets/store · edge/markets/ingest · edge/console",
+  "shared · db/bucket · db/markets · edge/http · edge/markets/client · edge/markets/store · edge/markets",
+  "shared · db/bucket · db/markets · edge/http · edge/markets/client · edge/markets/store · edge/markets/ingest · edge/console",
   `shared · db/bucket · db/vision · edge/http · ${within(
     "edge/vision",
-    "base · auth · tasks · progress · projects · uploads · labeling · review · datasets · registry · " +
-      "training · exports · serving · endpoints · experiments · fleet · workflows",
+    "base · auth · tasks · media · models · labeling · training · serving · experiments · fleet · " +
+      "workflows",
   )} · edge/vision`,
   "shared · edge/studio",
   "shared · edge/http · edge/infer",

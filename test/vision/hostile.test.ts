@@ -4,7 +4,7 @@
 import { sql } from "drizzle-orm";
 import { expect, it } from "vitest";
 import { API } from "../../edge/vision/base/api.ts";
-import { ROLES, type Role } from "../../shared/vision.ts";
+import { ROLES, type Role } from "../../shared/wire/vision.ts";
 import { makeAskers } from "../support/askers.ts";
 import { describeApi } from "../support/common-routes.ts";
 import { BODIES, BY_BODY, filled, type Ids, isDevicesOwn } from "../support/everything.ts";

@@ -8,7 +8,7 @@ import { beforeAll, expect, it } from "vitest";
 import { WebSocket } from "ws";
 import { signAccess } from "../../edge/vision/auth/tokens.ts";
 import { API } from "../../edge/vision/base/api.ts";
-import { issueTicket } from "../../edge/vision/progress/tickets.ts";
+import { issueTicket } from "../../edge/vision/tasks/progress/tickets.ts";
 import { ErrorBody } from "../../shared/errors.ts";
 import { describeApi } from "../support/common-routes.ts";
 import {

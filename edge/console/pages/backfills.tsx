@@ -2,7 +2,7 @@
 
 import type { FC } from "hono/jsx";
 import { Failure } from "../../../shared/errors.ts";
-import type { Backfill } from "../../../shared/markets.ts";
+import type { Backfill } from "../../../shared/wire/markets.ts";
 import { findBackfill, listBackfills } from "../../markets/ingest/ledger.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";

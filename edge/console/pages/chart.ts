@@ -1,8 +1,8 @@
 // What a series' chart draws: the values of one instrument and column at two knowledge times, on
 // one axis. Pure.
 
-import type { SeriesRecord } from "../../../shared/markets.ts";
-import type { SeriesState } from "../../../shared/markets-client.ts";
+import type { SeriesRecord } from "../../../shared/wire/markets.ts";
+import type { SeriesState } from "../../markets/client/client.ts";
 
 /** A series at one knowledge time. */
 type Knowledge = Pick<SeriesState, "records" | "asOf">;

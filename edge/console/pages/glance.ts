@@ -1,8 +1,8 @@
 // What the overview knows of every pipeline, and which of it needs somebody. Bounded: a few
 // statements, whatever the ledger holds.
 
-import type { Job, PartitionState } from "../../../shared/markets.ts";
-import { liesAhead } from "../../../shared/markets-symbols.ts";
+import type { Job, PartitionState } from "../../../shared/wire/markets.ts";
+import { liesAhead } from "../../markets/client/symbols.ts";
 import { outcomeOf, verdictOf } from "../../markets/ingest/check.ts";
 import { type DataAge, lateSince } from "../../markets/ingest/lateness.ts";
 import { listJobs } from "../../markets/ingest/overview.ts";

@@ -1,7 +1,7 @@
 // Partitions as a grid: one cell each, by month or by year, with a sign and a colour for its state.
 
 import type { FC } from "hono/jsx";
-import type { Job, PartitionState } from "../../../shared/markets.ts";
+import type { Job, PartitionState } from "../../../shared/wire/markets.ts";
 import { signOf } from "./parts.tsx";
 import { jobPath } from "./words.ts";
 

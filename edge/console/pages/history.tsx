@@ -1,8 +1,8 @@
 // Parts of the series page under its chart: values, revision triangle, vintages, snippets.
 
 import type { FC } from "hono/jsx";
-import type { Revisions, Vintage } from "../../../shared/markets.ts";
 import { parseDuration } from "../../../shared/time.ts";
+import type { Revisions, Vintage } from "../../../shared/wire/markets.ts";
 import type { ChartData } from "./chart.ts";
 import { Cell, Empty, Moment } from "./parts.tsx";
 import { length, number } from "./words.ts";

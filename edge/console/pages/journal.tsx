@@ -2,8 +2,8 @@
 
 import type { FC } from "hono/jsx";
 import { z } from "zod";
-import type { Run, RunEvent } from "../../../shared/markets.ts";
-import { describeSymbol, unitOf } from "../../../shared/markets-symbols.ts";
+import type { Run, RunEvent } from "../../../shared/wire/markets.ts";
+import { describeSymbol, unitOf } from "../../markets/client/symbols.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { Cell, Empty, Moment, State } from "./parts.tsx";
 import { isOpen, number } from "./words.ts";

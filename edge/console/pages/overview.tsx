@@ -2,7 +2,7 @@
 // and recent partitions.
 
 import type { FC } from "hono/jsx";
-import type { Backfill } from "../../../shared/markets.ts";
+import type { Backfill } from "../../../shared/wire/markets.ts";
 import { listBackfills } from "../../markets/ingest/ledger.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { lastMinute } from "../../markets/ingest/ticks.ts";

@@ -2,7 +2,7 @@
 // a run or a backfill.
 
 import type { FC } from "hono/jsx";
-import type { Job, PartitionState } from "../../../shared/markets.ts";
+import type { Job, PartitionState } from "../../../shared/wire/markets.ts";
 import { listJobs } from "../../markets/ingest/overview.ts";
 import { latestPartition, partitionRange, shiftPartition } from "../../markets/ingest/partition.ts";
 import { partitionStates, recentKeys } from "../../markets/ingest/partition-states.ts";

@@ -3,7 +3,7 @@
 import type { FC } from "hono/jsx";
 import { z } from "zod";
 import { Failure } from "../../../shared/errors.ts";
-import type { Run } from "../../../shared/markets.ts";
+import type { Run } from "../../../shared/wire/markets.ts";
 import { outcomeOf, verdictOf } from "../../markets/ingest/check.ts";
 import { listEvents } from "../../markets/ingest/journal.ts";
 import { findExecution } from "../../markets/ingest/ledger.ts";

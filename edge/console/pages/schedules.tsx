@@ -2,7 +2,7 @@
 
 import type { FC } from "hono/jsx";
 import { assert } from "../../../shared/errors.ts";
-import type { Schedule, Tick } from "../../../shared/markets.ts";
+import type { Schedule, Tick } from "../../../shared/wire/markets.ts";
 import { listJobs } from "../../markets/ingest/overview.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { requireSchedule, schedulesOf } from "../../markets/ingest/pipeline.ts";

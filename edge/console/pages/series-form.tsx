@@ -2,8 +2,8 @@
 // be read, and ready comparisons.
 
 import type { FC } from "hono/jsx";
-import type { Vintage } from "../../../shared/markets.ts";
 import { DAY, iso, parseInstant } from "../../../shared/time.ts";
+import type { Vintage } from "../../../shared/wire/markets.ts";
 import { Select } from "./parts.tsx";
 import { seriesPath } from "./words.ts";
 

@@ -3,14 +3,10 @@
 
 import type { FC } from "hono/jsx";
 import { z } from "zod";
-import type { SeriesRecord, Vintage } from "../../../shared/markets.ts";
-import {
-  type MarketsClient,
-  MarketsError,
-  readSeriesState,
-} from "../../../shared/markets-client.ts";
-import { describeSymbol, type SymbolDescription, unitOf } from "../../../shared/markets-symbols.ts";
 import { DAY, iso, parseInstant } from "../../../shared/time.ts";
+import type { SeriesRecord, Vintage } from "../../../shared/wire/markets.ts";
+import { type MarketsClient, MarketsError, readSeriesState } from "../../markets/client/client.ts";
+import { describeSymbol, type SymbolDescription, unitOf } from "../../markets/client/symbols.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
 import { type ChartData, chartOf, columnsOf, instrumentsOf } from "./chart.ts";

@@ -4,8 +4,8 @@
 // had claimed comes again.
 
 import { type SQL, sql } from "drizzle-orm";
-import type { Alert } from "../../../shared/markets.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../../shared/time.ts";
+import type { Alert } from "../../../shared/wire/markets.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { performDuties, performEach } from "../../http/duties.ts";
 import { scrub } from "../../http/log.ts";

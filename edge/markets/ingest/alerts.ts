@@ -5,8 +5,8 @@
 // a backfill tries begins no incident: whoever started the backfill looks at it.
 
 import { sql } from "drizzle-orm";
-import type { Alert } from "../../../shared/markets.ts";
 import { DAY, MINUTE } from "../../../shared/time.ts";
+import type { Alert } from "../../../shared/wire/markets.ts";
 import type { Database } from "../../http/database.ts";
 import { jsonb } from "../../http/storable.ts";
 import { at } from "./ledger.ts";

@@ -3,7 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
-import type { RunEvent } from "../../../shared/markets.ts";
+import type { RunEvent } from "../../../shared/wire/markets.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
 import type { Range } from "../store/plan.ts";
 import { at } from "./ledger.ts";

@@ -3,8 +3,8 @@
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
-import type { Instrument } from "../../../shared/instruments.ts";
 import { iso } from "../../../shared/time.ts";
+import type { Instrument } from "../../../shared/wire/instruments.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { jsonTexts, ms } from "../store/catalog.ts";
 import { at } from "./ledger.ts";

@@ -2,8 +2,8 @@
 // written at the end of a step; a process that dies loses at most the entries of its last step.
 
 import { sql } from "drizzle-orm";
-import type { RunEvent } from "../../../shared/markets.ts";
 import { DAY, iso } from "../../../shared/time.ts";
+import type { RunEvent } from "../../../shared/wire/markets.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
 import { jsonb } from "../../http/storable.ts";

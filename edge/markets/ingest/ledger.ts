@@ -3,8 +3,8 @@
 // its execution, only one wins. The table of executions is called `run`, as the wire calls them.
 
 import { type SQL, sql } from "drizzle-orm";
-import type { Backfill, Run, RunTrigger } from "../../../shared/markets.ts";
 import { iso } from "../../../shared/time.ts";
+import type { Backfill, Run, RunTrigger } from "../../../shared/wire/markets.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { jsonb, storable } from "../../http/storable.ts";
 import type { Range } from "../store/plan.ts";

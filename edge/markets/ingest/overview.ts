@@ -1,8 +1,8 @@
 // The pipelines as the operator API lists them: jobs with their schedules, and partitions.
 
 import { Failure } from "../../../shared/errors.ts";
-import type { Job, PartitionState } from "../../../shared/markets.ts";
 import { iso } from "../../../shared/time.ts";
+import type { Job, PartitionState } from "../../../shared/wire/markets.ts";
 import { latestPartition, partitionsBetween, shiftPartition } from "./partition.ts";
 import { partitionStates } from "./partition-states.ts";
 import type { IngestParts } from "./parts.ts";

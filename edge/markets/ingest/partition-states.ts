@@ -2,8 +2,8 @@
 // the console's grid.
 
 import { sql } from "drizzle-orm";
-import type { PartitionState } from "../../../shared/markets.ts";
 import { isoDay } from "../../../shared/time.ts";
+import type { PartitionState } from "../../../shared/wire/markets.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { expectedUntil } from "./completeness.ts";
 import { at, STATE } from "./ledger.ts";

@@ -2,7 +2,7 @@
 // each in one statement however many there are.
 
 import { type SQL, sql } from "drizzle-orm";
-import type { RunState, RunTrigger, Tick } from "../../../shared/markets.ts";
+import type { RunState, RunTrigger, Tick } from "../../../shared/wire/markets.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import type { CheckOutcome, CheckResult } from "./check.ts";
 import { isInState, STATE } from "./ledger.ts";

@@ -1,8 +1,8 @@
 // The ledger of ticks: what every schedule did at every instant it was due.
 
 import { sql } from "drizzle-orm";
-import type { Tick } from "../../../shared/markets.ts";
 import { iso } from "../../../shared/time.ts";
+import type { Tick } from "../../../shared/wire/markets.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { ATTEMPTS_MAX, at, type NewExecution, STATE } from "./ledger.ts";
 

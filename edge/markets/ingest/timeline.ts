@@ -1,8 +1,8 @@
 // Which executions worked in a stretch of time, for the timeline.
 
 import { sql } from "drizzle-orm";
-import type { RunState } from "../../../shared/markets.ts";
 import { DAY } from "../../../shared/time.ts";
+import type { RunState } from "../../../shared/wire/markets.ts";
 import type { Database } from "../../http/database.ts";
 import type { Range } from "../store/plan.ts";
 import { at, STATE } from "./ledger.ts";

@@ -3,8 +3,8 @@
 // stored vintage never changes.
 
 import { Failure } from "../../../shared/errors.ts";
-import type { LateRows } from "../../../shared/instruments.ts";
 import { iso } from "../../../shared/time.ts";
+import type { LateRows } from "../../../shared/wire/instruments.ts";
 import type { Batch } from "../store/columns.ts";
 import { isLate } from "../store/plan.ts";
 import type { IngestParts } from "./parts.ts";

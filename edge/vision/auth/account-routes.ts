@@ -6,7 +6,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
-import { TokenPair, User } from "../../../shared/vision.ts";
+import { TokenPair, User } from "../../../shared/wire/vision.ts";
 import { type App, errorResponses, json, jsonBody, title } from "../../http/app.ts";
 import { clientAddress } from "../../http/throttle.ts";
 import { API, bearer } from "../base/api.ts";

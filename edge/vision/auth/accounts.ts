@@ -4,7 +4,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
-import type { Membership, Role, User } from "../../../shared/vision.ts";
+import type { Membership, Role, User } from "../../../shared/wire/vision.ts";
 import { batch, wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";

@@ -4,7 +4,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
-import { Role, User } from "../../../shared/vision.ts";
+import { Role, User } from "../../../shared/wire/vision.ts";
 import { type App, errorResponses, json, jsonBody, title } from "../../http/app.ts";
 import { API, bearer, pageQuery } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";

@@ -4,7 +4,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { whole } from "../../../shared/scalars.ts";
-import { Role, User } from "../../../shared/vision.ts";
+import { Role, User } from "../../../shared/wire/vision.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { API, bearer, pageQuery } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";

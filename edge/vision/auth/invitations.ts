@@ -5,7 +5,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { DAY, iso } from "../../../shared/time.ts";
-import { ROLES, type Role } from "../../../shared/vision.ts";
+import { ROLES, type Role } from "../../../shared/wire/vision.ts";
 import { wireTime } from "../../http/database.ts";
 import type { Parts, RegistrationMode } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";

@@ -4,7 +4,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import type { Context, MiddlewareHandler } from "hono";
 import { assert, Failure } from "../../../shared/errors.ts";
-import { ROLES, type Role } from "../../../shared/vision.ts";
+import { ROLES, type Role } from "../../../shared/wire/vision.ts";
 import type { App } from "../../http/app.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";

@@ -5,7 +5,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { DAY, iso } from "../../../shared/time.ts";
-import type { TokenPair } from "../../../shared/vision.ts";
+import type { TokenPair } from "../../../shared/wire/vision.ts";
 import { batch } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import type { Account } from "./accounts.ts";

@@ -3,20 +3,20 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
-import { Capabilities } from "../../../shared/node-protocol.ts";
-import { isTaskKind, TASK_KIND_NAMES } from "../../../shared/tasks.ts";
+import { Capabilities } from "../../../shared/tasks/node-protocol.ts";
+import { isTaskKind, TASK_KIND_NAMES } from "../../../shared/tasks/tasks.ts";
 import { type App, errorResponses, json, name } from "../../http/app.ts";
 import { actOf } from "../auth/audit.ts";
 import { allow, authenticate, callerOf, type Realm, realmOf, workspacesOf } from "../auth/scope.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { doorbellOf, lineOf } from "./bell.ts";
-import { deliverEnded, type HandlersByKind } from "./delivery.ts";
-import { purge, requestRevoke } from "./interventions.ts";
-import { createCode, listNodes, type NodeRecord, revokeNode } from "./nodes.ts";
+import { doorbellOf, lineOf } from "./nodes/bell.ts";
+import { createCode, listNodes, type NodeRecord, revokeNode } from "./nodes/nodes.ts";
 import { listQueues } from "./overview.ts";
-import { findTask } from "./queue.ts";
-import { TASK_STATES } from "./states.ts";
+import { deliverEnded, type HandlersByKind } from "./queue/delivery.ts";
+import { purge, requestRevoke } from "./queue/interventions.ts";
+import { findTask } from "./queue/queue.ts";
+import { TASK_STATES } from "./queue/states.ts";
 import { addStatusRoute } from "./status-routes.ts";
 
 const tags = ["Administration"];

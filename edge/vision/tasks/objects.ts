@@ -3,8 +3,8 @@
 
 import { AwsV4Signer } from "aws4fetch";
 import { assert } from "../../../shared/errors.ts";
-import type { WriteAddress } from "../../../shared/node-protocol.ts";
-import type { ObjectSource, ObjectTarget } from "../../../shared/tasks.ts";
+import type { WriteAddress } from "../../../shared/tasks/node-protocol.ts";
+import type { ObjectSource, ObjectTarget } from "../../../shared/tasks/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Parts } from "../base/parts.ts";
 

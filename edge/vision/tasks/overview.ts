@@ -1,7 +1,7 @@
 // What operators look at: queues and stuck tasks.
 
 import { sql } from "drizzle-orm";
-import type { TaskKind } from "../../../shared/tasks.ts";
+import type { TaskKind } from "../../../shared/tasks/tasks.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { jsonb } from "../../http/storable.ts";
 import { type Realm, within } from "../auth/scope.ts";

@@ -1,7 +1,7 @@
 // How the installation stands, for admins.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { TASK_LANES } from "../../../shared/tasks.ts";
+import { TASK_LANES } from "../../../shared/tasks/tasks.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { callerOf, guard, realmOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";

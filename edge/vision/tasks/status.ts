@@ -2,12 +2,12 @@
 // answers.
 
 import { sql } from "drizzle-orm";
-import { type TaskLane, taskKind } from "../../../shared/tasks.ts";
+import { type TaskLane, taskKind } from "../../../shared/tasks/tasks.ts";
 import type { Clock } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import type { Realm } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
-import { countNodes, type NodeCounts } from "./nodes.ts";
+import { countNodes, type NodeCounts } from "./nodes/nodes.ts";
 import { listQueues, type QueueRecord, stuckTasks } from "./overview.ts";
 
 /** Statements whose middle time is the database's latency. */

@@ -1,10 +1,10 @@
 // Which workflow a request means, and whether its caller may do what it asks.
 
 import type { Context } from "hono";
-import type { Role } from "../../../shared/vision.ts";
+import type { Role } from "../../../shared/wire/vision.ts";
 import { allow, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
-import { findWorkflow, type WorkflowRow } from "./workflows.ts";
+import { findWorkflow, type WorkflowRow } from "./definitions/workflows.ts";
 
 /** How a workflow is named in a request. */
 export interface WorkflowName {

@@ -5,8 +5,8 @@ import { type SQL, sql } from "drizzle-orm";
 import { z } from "zod";
 import { Secret } from "../../../shared/secret.ts";
 import { DAY } from "../../../shared/time.ts";
+import type { WorkflowDelivery } from "../../../shared/wire/workflows.ts";
 import { WebhookEffect } from "../../../shared/workflow/blocks/sinks.ts";
-import type { WorkflowDelivery } from "../../../shared/workflows.ts";
 import { batch, wireTime } from "../../http/database.ts";
 import { isAllowedHost } from "../../http/outbound.ts";
 import { jsonb } from "../../http/storable.ts";
@@ -14,7 +14,7 @@ import { isWebhookSecret, sendWebhook, type WebhookTarget } from "../../http/web
 import { type ClaimedMessage, claimDue, sendClaimed } from "../base/outbox.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList, instant } from "../base/sql.ts";
-import { lockRegistry } from "../registry/models.ts";
+import { lockRegistry } from "../models/registry.ts";
 import { openSecrets } from "./secrets.ts";
 
 /** Messages of a workspace that wait at once. */

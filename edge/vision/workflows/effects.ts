@@ -11,11 +11,11 @@ import { DatasetUploadEffect, WebhookEffect } from "../../../shared/workflow/blo
 import { storable } from "../../http/storable.ts";
 import type { Parts } from "../base/parts.ts";
 import { textList } from "../base/sql.ts";
-import { checkQuota, findVideos } from "../projects/videos.ts";
-import { addImage } from "../uploads/images.ts";
-import { IMAGE } from "../uploads/media-types.ts";
+import { addImage } from "../media/uploads/images.ts";
+import { IMAGE } from "../media/uploads/media-types.ts";
+import { checkQuota, findVideos } from "../media/videos/videos.ts";
 import { type EffectSource, enqueueDeliveries, type NewDelivery } from "./deliveries.ts";
-import { overtaken, type StreamSave, savingStream } from "./streams.ts";
+import { overtaken, type StreamSave, savingStream } from "./runs/streams.ts";
 
 /** Bytes of a webhook's body, its image as base64 in it. */
 const BODY_BYTES_MAX = 1024 * 1024;

@@ -1,7 +1,11 @@
 // Secrets of workflows over HTTP, of which only names come back; and what became of webhooks.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { DELIVERY_STATUSES, WorkflowDelivery, WorkflowSecret } from "../../../shared/workflows.ts";
+import {
+  DELIVERY_STATUSES,
+  WorkflowDelivery,
+  WorkflowSecret,
+} from "../../../shared/wire/workflows.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { actOf } from "../auth/audit.ts";
 import { callerOf, guard, workspaceFor, workspacesFor } from "../auth/scope.ts";
@@ -16,7 +20,7 @@ import {
   writeErrors,
 } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { SecretBody, secretParam } from "./bodies.ts";
+import { SecretBody, secretParam } from "./definitions/bodies.ts";
 import { listDeliveries } from "./deliveries.ts";
 import { deleteSecret, listSecrets, putSecret } from "./secrets.ts";
 

@@ -4,7 +4,7 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { Secret } from "../../../shared/secret.ts";
-import type { WorkflowSecret } from "../../../shared/workflows.ts";
+import type { WorkflowSecret } from "../../../shared/wire/workflows.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
 import type { Parts } from "../base/parts.ts";

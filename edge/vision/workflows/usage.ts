@@ -4,10 +4,10 @@
 
 import { sql } from "drizzle-orm";
 import { DAY, HOUR, iso } from "../../../shared/time.ts";
-import type { UsageWindow, WorkflowUsage } from "../../../shared/workflows.ts";
+import type { UsageWindow, WorkflowUsage } from "../../../shared/wire/workflows.ts";
 import type { Parts } from "../base/parts.ts";
 import { instant } from "../base/sql.ts";
-import { type Counts, latencyBucket, percentile } from "../endpoints/rollups.ts";
+import { type Counts, latencyBucket, percentile } from "../serving/endpoints/rollups.ts";
 
 const WINDOW_MS: Readonly<Record<UsageWindow, number>> = {
   "24h": DAY,

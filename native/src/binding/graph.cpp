@@ -1,4 +1,4 @@
-// The graph of shared/detector.ts: which fields a node has depends on its operation.
+// The graph of shared/detector/detector.ts: which fields a node has depends on its operation.
 #include <map>
 
 #include "options.h"

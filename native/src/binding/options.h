@@ -11,7 +11,7 @@ namespace vantage {
 EngineOptions readOptions(const Napi::Value& value);
 /** The field `precision`; nothing where it is absent. */
 std::optional<Precision> readPrecision(const Fields& from);
-/** The graph of shared/detector.ts; graph.cpp. Its nodes are checked one by one, not together. */
+/** The graph of shared/detector/detector.ts; graph.cpp. Its nodes are checked one by one. */
 Graph readGraph(const Fields& from);
 
 }  // namespace vantage

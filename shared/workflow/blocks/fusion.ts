@@ -2,7 +2,7 @@
 // crops that an image was cut into.
 
 import { z } from "zod";
-import { matchObjects } from "../../object-matching.ts";
+import { matchObjects } from "../../detector/object-matching.ts";
 import { type Block, BlockFailure, defineBlock, type InputPort } from "../block.ts";
 import { type FusedBox, fuseBoxes, keptBoxes } from "../box-fusion.ts";
 import { BrokenMask, maskOnRoot, maskSteps } from "../root-masks.ts";

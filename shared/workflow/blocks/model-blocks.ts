@@ -1,7 +1,7 @@
 // The blocks that ask models of the registry and segmenters: their entries. A GPU node runs them.
 
 import { z } from "zod";
-import { SEGMENTER_PREFIX } from "../../node-protocol.ts";
+import { SEGMENTER_PREFIX } from "../../tasks/node-protocol.ts";
 import { type AnsweringModel, type Block, defineBlock } from "../block.ts";
 import type { PlannedStep, WorkflowPlan } from "../plan.ts";
 import { COLOURS } from "./image-examples.ts";

@@ -2,8 +2,8 @@
 // Boxes are followed in pixels of the root image, so that a crop that moves does not move them.
 
 import { z } from "zod";
+import { type TrackerMemory, trackFrame } from "../../detector/tracks.ts";
 import { Bbox } from "../../shapes.ts";
-import { type TrackerMemory, trackFrame } from "../../tracks.ts";
 import { anchorOf, rootBox } from "../anchors.ts";
 import { type Block, BlockFailure, defineBlock } from "../block.ts";
 import { readState, remembered } from "../step-state.ts";

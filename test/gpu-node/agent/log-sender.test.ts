@@ -11,8 +11,8 @@ import { DeviceService } from "../../../gpu-node/agent/device-service.ts";
 import { LogRing } from "../../../gpu-node/agent/log-ring.ts";
 import { LogSender } from "../../../gpu-node/agent/log-sender.ts";
 import { createLog } from "../../../gpu-node/base/log.ts";
-import { LogBatch } from "../../../shared/fleet.ts";
 import { Secret } from "../../../shared/secret.ts";
+import { LogBatch } from "../../../shared/wire/fleet.ts";
 
 const root = mkdtempSync(join(tmpdir(), "vantage-sender-"));
 let server: Server | null = null;

@@ -8,8 +8,12 @@ import {
   recommendedConfidence,
 } from "../../../gpu-node/export/accuracy.ts";
 import { compareObjects, p99Difference } from "../../../gpu-node/export/verification.ts";
-import { boxTolerance, type ExportFigures, missesOf } from "../../../shared/export-formats.ts";
-import type { Bbox, Prediction } from "../../../shared/tasks.ts";
+import {
+  boxTolerance,
+  type ExportFigures,
+  missesOf,
+} from "../../../shared/detector/export-formats.ts";
+import type { Bbox, Prediction } from "../../../shared/tasks/tasks.ts";
 import { seeded } from "../../support/weights.ts";
 
 const CLASSES = ["disc", "square"];

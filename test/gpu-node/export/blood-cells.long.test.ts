@@ -10,9 +10,9 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
-import { EXPORT_FORMATS_TABLE } from "../../../shared/export-formats.ts";
-import { suppressionOf } from "../../../shared/suppression.ts";
-import type { ModelSource, TaskPayload, TaskResult } from "../../../shared/tasks.ts";
+import { EXPORT_FORMATS_TABLE } from "../../../shared/detector/export-formats.ts";
+import { suppressionOf } from "../../../shared/detector/suppression.ts";
+import type { ModelSource, TaskPayload, TaskResult } from "../../../shared/tasks/tasks.ts";
 import {
   BLOOD_CLASSES,
   BLOOD_SIDE,

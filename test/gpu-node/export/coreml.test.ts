@@ -11,7 +11,7 @@ import { type CoremlOptions, writeCoreml } from "../../../gpu-node/export/coreml
 import { readCoreml } from "../../../gpu-node/export/coreml-reader.ts";
 import { openCoremlRunner } from "../../../gpu-node/export/coreml-runner.ts";
 import { type CoremlMessage, Model } from "../../../gpu-node/export/coreml-schema.ts";
-import type { OnnxSize } from "../../../shared/detector-onnx.ts";
+import type { OnnxSize } from "../../../shared/detector/detector-onnx.ts";
 import { sha256 } from "../../support/weights.ts";
 import {
   type DetectorKind,

@@ -12,10 +12,14 @@ import {
 import { floatsOf, readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { decodeModel } from "../../../gpu-node/onnx/model-file.ts";
 import { float, floats, openSession, run } from "../../../gpu-node/onnx/runtime.ts";
-import { foldNorm } from "../../../shared/deployed-weights.ts";
-import { type DetectorTask, detectorGraph, LEVEL_STRIDES } from "../../../shared/detector.ts";
-import { anchorsOf } from "../../../shared/detector-onnx.ts";
-import { suppress } from "../../../shared/suppression.ts";
+import { foldNorm } from "../../../shared/detector/deployed-weights.ts";
+import {
+  type DetectorTask,
+  detectorGraph,
+  LEVEL_STRIDES,
+} from "../../../shared/detector/detector.ts";
+import { anchorsOf } from "../../../shared/detector/detector-onnx.ts";
+import { suppress } from "../../../shared/detector/suppression.ts";
 import {
   computeMaps,
   type Plane,

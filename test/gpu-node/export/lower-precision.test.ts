@@ -10,8 +10,12 @@ import type { MapRanges } from "../../../gpu-node/export/ranges.ts";
 import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { decodeModel } from "../../../gpu-node/onnx/model-file.ts";
 import { float, floats, openSession, run } from "../../../gpu-node/onnx/runtime.ts";
-import type { DeployedModel } from "../../../shared/deployed-weights.ts";
-import { type DetectorTask, detectorGraph, type Variant } from "../../../shared/detector.ts";
+import type { DeployedModel } from "../../../shared/detector/deployed-weights.ts";
+import {
+  type DetectorTask,
+  detectorGraph,
+  type Variant,
+} from "../../../shared/detector/detector.ts";
 import { randomWeights, seeded, tensorFile } from "../../support/weights.ts";
 
 const SIZE = [96, 128] as const;

@@ -6,7 +6,7 @@ import { readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import sharp from "sharp";
 import { describe, expect, it } from "vitest";
-import { expectedBytes } from "../../../edge/vision/exports/options.ts";
+import { expectedBytes } from "../../../edge/vision/training/exports/options.ts";
 import { sampleImages } from "../../../gpu-node/export/sample-images.ts";
 import { compareRows, rowsOfHeads } from "../../../gpu-node/export/verification.ts";
 import type { RgbImage } from "../../../gpu-node/media/image.ts";
@@ -17,15 +17,15 @@ import { letterbox } from "../../../gpu-node/serving/letterbox.ts";
 import { openPredictor } from "../../../gpu-node/serving/predictor.ts";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
-import { detectorGraph } from "../../../shared/detector.ts";
-import { unletterbox } from "../../../shared/letterbox.ts";
+import { detectorGraph } from "../../../shared/detector/detector.ts";
+import { unletterbox } from "../../../shared/detector/letterbox.ts";
 import type {
   ModelSource,
   ObjectSource,
   Prediction,
   TaskPayload,
   TaskResult,
-} from "../../../shared/tasks.ts";
+} from "../../../shared/tasks/tasks.ts";
 import { exportPayload } from "../../support/export-payload.ts";
 import type { NodeService } from "../../support/node-service.ts";
 import { beforeEachTask } from "../../support/node-tasks.ts";

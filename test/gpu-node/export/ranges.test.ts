@@ -11,8 +11,8 @@ import {
 import { halvesOf } from "../../../gpu-node/export/half.ts";
 import { Histogram } from "../../../gpu-node/export/histogram.ts";
 import { measuredMaps, outward } from "../../../gpu-node/export/ranges.ts";
-import { deployed } from "../../../shared/deployed-detector.ts";
-import { detectorGraph } from "../../../shared/detector.ts";
+import { deployed } from "../../../shared/detector/deployed-detector.ts";
+import { detectorGraph } from "../../../shared/detector/detector.ts";
 import { seeded } from "../../support/weights.ts";
 
 describe("a number moved outward", () => {

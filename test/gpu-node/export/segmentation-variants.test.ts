@@ -12,7 +12,7 @@ import { type FileWish, writeDetector } from "../../../gpu-node/export/format-wr
 import type { MapRanges } from "../../../gpu-node/export/ranges.ts";
 import { openTfliteRunner } from "../../../gpu-node/export/tflite-runner.ts";
 import type { RawHeads } from "../../../gpu-node/export/verification.ts";
-import type { Variant } from "../../../shared/detector.ts";
+import type { Variant } from "../../../shared/detector/detector.ts";
 import {
   CLASSES,
   generatedDetector,

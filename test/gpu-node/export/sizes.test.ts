@@ -9,7 +9,11 @@ import { describeModel } from "../../../gpu-node/export/detector-onnx.ts";
 import { type FileWish, writeDetector } from "../../../gpu-node/export/format-writers.ts";
 import { type MapRanges, measuredMaps } from "../../../gpu-node/export/ranges.ts";
 import { readTensors } from "../../../gpu-node/export/weights-file.ts";
-import { type DetectorTask, detectorGraph, type Variant } from "../../../shared/detector.ts";
+import {
+  type DetectorTask,
+  detectorGraph,
+  type Variant,
+} from "../../../shared/detector/detector.ts";
 import { randomWeights, tensorFile } from "../../support/weights.ts";
 
 const CLASSES = ["RBC", "WBC", "Platelets"];

@@ -12,9 +12,9 @@ import { type FileForm, RuntimeMissing } from "../../../gpu-node/export/file-run
 import { type TfliteOptions, writeTflite } from "../../../gpu-node/export/tflite.ts";
 import { openTfliteRunner } from "../../../gpu-node/export/tflite-runner.ts";
 import type { RawHeads } from "../../../gpu-node/export/verification.ts";
-import type { DeployedModel } from "../../../shared/deployed-weights.ts";
-import type { OnnxSize } from "../../../shared/detector-onnx.ts";
-import type { ExportPrecision } from "../../../shared/export-formats.ts";
+import type { DeployedModel } from "../../../shared/detector/deployed-weights.ts";
+import type { OnnxSize } from "../../../shared/detector/detector-onnx.ts";
+import type { ExportPrecision } from "../../../shared/detector/export-formats.ts";
 import { sha256 } from "../../support/weights.ts";
 import {
   CLASSES,

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { buildEngine, findTrtexec } from "../../../gpu-node/export/trtexec.ts";
 import { describeNode } from "../../../gpu-node/node/capabilities.ts";
-import { Capabilities } from "../../../shared/node-protocol.ts";
+import { Capabilities } from "../../../shared/tasks/node-protocol.ts";
 
 const dir = await mkdtemp(join(tmpdir(), "vantage-trtexec-"));
 

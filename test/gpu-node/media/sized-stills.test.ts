@@ -9,7 +9,7 @@ import sharp, { type Sharp } from "sharp";
 import { expect, it } from "vitest";
 import { resize } from "../../../gpu-node/media/image.ts";
 import { readStill, readStillAt, readStillWithin } from "../../../gpu-node/media/stills.ts";
-import { type ImageSize, placementOf } from "../../../shared/letterbox.ts";
+import { type ImageSize, placementOf } from "../../../shared/detector/letterbox.ts";
 import { noiseImage } from "../../support/noise.ts";
 
 const SIDE = 96;

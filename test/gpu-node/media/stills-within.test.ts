@@ -9,7 +9,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { BrokenMedia } from "../../../gpu-node/base/failure.ts";
 import { type RgbImage, resize } from "../../../gpu-node/media/image.ts";
 import { readStill, readStillWithin } from "../../../gpu-node/media/stills.ts";
-import { placementOf } from "../../../shared/letterbox.ts";
+import { placementOf } from "../../../shared/detector/letterbox.ts";
 import { realData } from "../../support/images.ts";
 
 let dir: string;

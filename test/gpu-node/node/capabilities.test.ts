@@ -6,8 +6,8 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { describeNode, type Machinery } from "../../../gpu-node/node/capabilities.ts";
 import { modelsDirOf, parseConfig } from "../../../gpu-node/node/config.ts";
-import { Capabilities } from "../../../shared/node-protocol.ts";
-import { TASK_KIND_NAMES, TASK_KINDS, type TaskNeed } from "../../../shared/tasks.ts";
+import { Capabilities } from "../../../shared/tasks/node-protocol.ts";
+import { TASK_KIND_NAMES, TASK_KINDS, type TaskNeed } from "../../../shared/tasks/tasks.ts";
 
 let folder: string;
 beforeEach(() => {

@@ -11,7 +11,7 @@ import {
   type SlotLoad,
   slotFor,
 } from "../../../gpu-node/node/lanes.ts";
-import { TASK_KIND_NAMES, TASK_KINDS } from "../../../shared/tasks.ts";
+import { TASK_KIND_NAMES, TASK_KINDS } from "../../../shared/tasks/tasks.ts";
 
 const general = (...kinds: string[]): SlotLoad => ({ role: "general", kinds });
 const interactive = (...kinds: string[]): SlotLoad => ({ role: "interactive", kinds });

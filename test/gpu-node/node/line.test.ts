@@ -7,6 +7,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { type WebSocket, WebSocketServer } from "ws";
 import { createLog } from "../../../gpu-node/base/log.ts";
 import { CAPACITIES, Capacity, Line, type LineOptions } from "../../../gpu-node/node/line.ts";
+import { Secret } from "../../../shared/secret.ts";
 import {
   decodeFrame,
   encodeFrame,
@@ -14,8 +15,7 @@ import {
   LINE_KIND_NAMES,
   LINE_STATUS,
   type LineKind,
-} from "../../../shared/line.ts";
-import { Secret } from "../../../shared/secret.ts";
+} from "../../../shared/tasks/line.ts";
 
 const LIFE = 77;
 

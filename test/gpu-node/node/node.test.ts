@@ -16,8 +16,8 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { groupLives } from "../../../gpu-node/base/processes.ts";
 import { installBundle } from "../../../gpu-node/segmenters/install.ts";
-import { detectorGraph } from "../../../shared/detector.ts";
-import type { TaskResult } from "../../../shared/tasks.ts";
+import { detectorGraph } from "../../../shared/detector/detector.ts";
+import type { TaskResult } from "../../../shared/tasks/tasks.ts";
 import { longGop, rectangles, toolsOrSay } from "../../support/clips.ts";
 import { type NodeProcess, processesOf, startNode } from "../../support/gpu-node.ts";
 import {

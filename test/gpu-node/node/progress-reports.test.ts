@@ -2,7 +2,7 @@
 
 import { expect, it } from "vitest";
 import { ProgressReports } from "../../../gpu-node/node/progress-reports.ts";
-import type { TaskProgress } from "../../../shared/node-protocol.ts";
+import type { TaskProgress } from "../../../shared/tasks/node-protocol.ts";
 
 const at = (done: number): TaskProgress => ({ done, total: 9, detail: {} });
 

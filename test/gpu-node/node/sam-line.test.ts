@@ -15,9 +15,9 @@ import {
   type Frame,
   LINE_STATUS,
   type LineHead,
-} from "../../../shared/line.ts";
-import { SEGMENTER_PREFIX } from "../../../shared/node-protocol.ts";
-import { SamResult } from "../../../shared/sam.ts";
+} from "../../../shared/tasks/line.ts";
+import { SEGMENTER_PREFIX } from "../../../shared/tasks/node-protocol.ts";
+import { SamResult } from "../../../shared/tasks/sam.ts";
 import { rectangles, toolsOrSay } from "../../support/clips.ts";
 import { startNode } from "../../support/gpu-node.ts";
 import { type NodeService, startNodeService, until } from "../../support/node-service.ts";

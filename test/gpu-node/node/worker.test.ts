@@ -16,7 +16,7 @@ import {
   type ClaimedTask,
   type InstalledWeights,
   NODE_PROTOCOL,
-} from "../../../shared/node-protocol.ts";
+} from "../../../shared/tasks/node-protocol.ts";
 import { systemClock } from "../../../shared/time.ts";
 
 /** Says of each task how far it is, and never ends one. */

@@ -15,8 +15,8 @@ import type {
   Exemplar,
   Segmenter,
 } from "../../../gpu-node/segmenters/segmenter.ts";
-import type { Bbox } from "../../../shared/tasks.ts";
-import { iou } from "../../../shared/tracks.ts";
+import { iou } from "../../../shared/detector/tracks.ts";
+import type { Bbox } from "../../../shared/tasks/tasks.ts";
 import { boxOf, discs, videoFrames } from "../../support/images.ts";
 import {
   sam2Files,

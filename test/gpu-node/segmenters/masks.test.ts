@@ -20,7 +20,7 @@ import {
   tightBox,
   wholeWindow,
 } from "../../../gpu-node/segmenters/masks.ts";
-import { Mask } from "../../../shared/tasks.ts";
+import { Mask } from "../../../shared/tasks/tasks.ts";
 
 const seed = process.env.SEED ? { seed: Number(process.env.SEED) } : {};
 

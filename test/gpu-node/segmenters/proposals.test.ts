@@ -13,8 +13,8 @@ import { findSimilar, profilesOf } from "../../../gpu-node/segmenters/proposals.
 import { openSegmenter } from "../../../gpu-node/segmenters/registry.ts";
 import { Sam } from "../../../gpu-node/segmenters/sam.ts";
 import type { Segmenter } from "../../../gpu-node/segmenters/segmenter.ts";
-import type { Bbox } from "../../../shared/tasks.ts";
-import { iou } from "../../../shared/tracks.ts";
+import { iou } from "../../../shared/detector/tracks.ts";
+import type { Bbox } from "../../../shared/tasks/tasks.ts";
 import { bloodImage, boxOf, discs, videoFrames } from "../../support/images.ts";
 
 const CELLS = 16;

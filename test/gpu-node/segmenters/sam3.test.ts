@@ -11,7 +11,7 @@ import { BundleBroken } from "../../../gpu-node/segmenters/failures.ts";
 import { decodeRle, tightBox, wholeWindow } from "../../../gpu-node/segmenters/masks.ts";
 import { openSegmenter } from "../../../gpu-node/segmenters/registry.ts";
 import type { Segmenter } from "../../../gpu-node/segmenters/segmenter.ts";
-import { iou } from "../../../shared/tracks.ts";
+import { iou } from "../../../shared/detector/tracks.ts";
 import { boxOf, discs } from "../../support/images.ts";
 import {
   MERGES,

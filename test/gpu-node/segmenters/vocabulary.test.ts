@@ -14,7 +14,7 @@ import {
   nearest,
   nearestWords,
   plain,
-} from "../../../shared/vocabulary.ts";
+} from "../../../shared/detector/vocabulary.ts";
 
 const ids = (text: string) => {
   const grounded = ground(text, COCO_WORDS);

@@ -16,7 +16,7 @@ import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { models } from "../../../gpu-node/models.ts";
 import { listSegmenters } from "../../../gpu-node/segmenters/registry.ts";
 import { checkedWeights, findWeights, listWeights } from "../../../gpu-node/segmenters/weights.ts";
-import { detectorGraph, type Variant } from "../../../shared/detector.ts";
+import { detectorGraph, type Variant } from "../../../shared/detector/detector.ts";
 import { randomWeights, type Tensors, tensorFile } from "../../support/weights.ts";
 
 const root = mkdtempSync(join(tmpdir(), "vantage-weights-"));

@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import sharp from "sharp";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { ModelSource } from "../../../shared/tasks.ts";
+import type { ModelSource } from "../../../shared/tasks/tasks.ts";
 import { rectangles, toolsOrSay } from "../../support/clips.ts";
 import { startNode } from "../../support/gpu-node.ts";
 import {

@@ -11,8 +11,8 @@ import { float, floats, openSession, run } from "../../../gpu-node/onnx/runtime.
 import { letterbox } from "../../../gpu-node/serving/letterbox.ts";
 import { openPredictor } from "../../../gpu-node/serving/predictor.ts";
 import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../../native/load.ts";
-import { detectorGraph } from "../../../shared/detector.ts";
-import type { ModelSource } from "../../../shared/tasks.ts";
+import { detectorGraph } from "../../../shared/detector/detector.ts";
+import type { ModelSource } from "../../../shared/tasks/tasks.ts";
 import { randomWeights, seeded, tensorFile } from "../../support/weights.ts";
 
 Object.assign(process.env, ENGINE_ENVIRONMENT);

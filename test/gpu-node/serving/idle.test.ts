@@ -8,7 +8,7 @@ import { writeOnnx } from "../../../gpu-node/export/detector-onnx.ts";
 import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { float, openSession, run } from "../../../gpu-node/onnx/runtime.ts";
 import { openPredictor } from "../../../gpu-node/serving/predictor.ts";
-import { INPUT } from "../../../shared/detector-onnx.ts";
+import { INPUT } from "../../../shared/detector/detector-onnx.ts";
 import { generatedModel } from "../../support/weights.ts";
 
 const SIDE = 32;

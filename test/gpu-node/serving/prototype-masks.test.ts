@@ -4,9 +4,9 @@
 
 import { describe, expect, it } from "vitest";
 import { IMAGE_MASKS, type MaskJob, tellMasks } from "../../../gpu-node/serving/prototype-masks.ts";
-import { type Placement, placementOf } from "../../../shared/letterbox.ts";
-import type { SamMask } from "../../../shared/sam.ts";
-import type { Bbox } from "../../../shared/tasks.ts";
+import { type Placement, placementOf } from "../../../shared/detector/letterbox.ts";
+import type { SamMask } from "../../../shared/tasks/sam.ts";
+import type { Bbox } from "../../../shared/tasks/tasks.ts";
 import { seeded } from "../../support/weights.ts";
 
 const COUNT = 32;

@@ -5,8 +5,8 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { TaskPayload } from "../../../shared/tasks.ts";
-import { TrainSettings } from "../../../shared/training.ts";
+import type { TaskPayload } from "../../../shared/tasks/tasks.ts";
+import { TrainSettings } from "../../../shared/wire/training.ts";
 import { bloodDataset } from "../../support/blood-cells.ts";
 import { realData } from "../../support/images.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";

@@ -23,7 +23,7 @@ import { LAST } from "../../../gpu-node/training/checkpoints.ts";
 import { openRunFolder, type RunFolder } from "../../../gpu-node/training/run-folder.ts";
 import type { Engine } from "../../../native/index.d.ts";
 import type { Native } from "../../../native/load.ts";
-import type { TaskPayload } from "../../../shared/tasks.ts";
+import type { TaskPayload } from "../../../shared/tasks/tasks.ts";
 import { splitOf, withEngine } from "../../native/training-world.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";

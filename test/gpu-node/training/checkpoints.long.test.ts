@@ -17,7 +17,7 @@ import { findCheckpoints } from "../../../gpu-node/training/checkpoints.ts";
 import { openRunFolder, sweepRuns } from "../../../gpu-node/training/run-folder.ts";
 import type { EngineOptions } from "../../../native/index.d.ts";
 import type { Native } from "../../../native/load.ts";
-import type { Checkpoint, TaskPayload } from "../../../shared/tasks.ts";
+import type { Checkpoint, TaskPayload } from "../../../shared/tasks/tasks.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
 import { taskContext } from "../../support/task-context.ts";

@@ -12,8 +12,8 @@ import {
   whyUnfit,
 } from "../../../gpu-node/training/dataset.ts";
 import { fitted } from "../../../gpu-node/training/pixels.ts";
-import { ExportManifest } from "../../../shared/export-manifest.ts";
-import type { ObjectSource } from "../../../shared/tasks.ts";
+import { ExportManifest } from "../../../shared/tasks/export-manifest.ts";
+import type { ObjectSource } from "../../../shared/tasks/tasks.ts";
 import { rectangles, toolsOrSay } from "../../support/clips.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import type { NodeService } from "../../support/node-service.ts";

@@ -27,7 +27,7 @@ import {
   withDetections,
   withMasks,
 } from "../../../gpu-node/training/sheets.ts";
-import type { RunEpoch } from "../../../shared/training.ts";
+import type { RunEpoch } from "../../../shared/wire/training.ts";
 
 const epochs = (count: number): RunEpoch[] =>
   Array.from({ length: count }, (_, at) => ({

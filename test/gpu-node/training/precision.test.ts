@@ -11,8 +11,8 @@ import {
 } from "../../../gpu-node/training/precision.ts";
 import type { Engine, EngineOptions, Precision } from "../../../native/index.d.ts";
 import type { Native } from "../../../native/load.ts";
-import type { Checkpoint } from "../../../shared/tasks.ts";
-import { type ResolvedSettings, TrainSettings } from "../../../shared/training.ts";
+import type { Checkpoint } from "../../../shared/tasks/tasks.ts";
+import { type ResolvedSettings, TrainSettings } from "../../../shared/wire/training.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
 import { taskContext } from "../../support/task-context.ts";

@@ -14,7 +14,7 @@ import { decodeModel, encodeModel } from "../../../gpu-node/onnx/model-file.ts";
 import { StringStringEntryProto } from "../../../gpu-node/onnx/schema.ts";
 import { loadPretrained, readPretrained } from "../../../gpu-node/training/pretrained-weights.ts";
 import type { Engine } from "../../../native/index.d.ts";
-import { detectorGraph, stateTensors } from "../../../shared/detector.ts";
+import { detectorGraph, stateTensors } from "../../../shared/detector/detector.ts";
 import { engineOrSay } from "../../support/training.ts";
 import { randomWeights, type Tensors, tensorFile } from "../../support/weights.ts";
 

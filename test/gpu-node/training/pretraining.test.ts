@@ -26,7 +26,7 @@ import {
   type View,
   viewOf,
 } from "../../../gpu-node/training/pretraining-views.ts";
-import { detectorGraph, stateTensors } from "../../../shared/detector.ts";
+import { detectorGraph, stateTensors } from "../../../shared/detector/detector.ts";
 import { engineOrSay } from "../../support/training.ts";
 
 const native = engineOrSay();

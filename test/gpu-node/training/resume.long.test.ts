@@ -2,9 +2,9 @@
 // was handed in is lost, and a run that went on is the run that was never interrupted.
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { detectorGraph, HEAD_LAYER } from "../../../shared/detector.ts";
-import type { Checkpoint } from "../../../shared/tasks.ts";
-import type { RunEpoch } from "../../../shared/training.ts";
+import { detectorGraph, HEAD_LAYER } from "../../../shared/detector/detector.ts";
+import type { Checkpoint } from "../../../shared/tasks/tasks.ts";
+import type { RunEpoch } from "../../../shared/wire/training.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
 import { engineOrSay, machine, resultOf, resumed } from "../../support/training.ts";

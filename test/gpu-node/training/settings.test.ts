@@ -21,9 +21,9 @@ import {
   trainingOptions,
 } from "../../../gpu-node/training/settings.ts";
 import type { Evaluation } from "../../../native/index.d.ts";
-import type { AugmentationKnobs } from "../../../shared/augmentation.ts";
-import { detectorGraph, parameterCount, type Variant } from "../../../shared/detector.ts";
-import { TrainSettings } from "../../../shared/training.ts";
+import type { AugmentationKnobs } from "../../../shared/detector/augmentation.ts";
+import { detectorGraph, parameterCount, type Variant } from "../../../shared/detector/detector.ts";
+import { TrainSettings } from "../../../shared/wire/training.ts";
 
 const settings = (more: Partial<TrainSettings> = {}) => TrainSettings.parse(more);
 const shape = { classes: 3, trainImages: 1_000, batch: 16 };

@@ -18,10 +18,10 @@ import {
 } from "../../../gpu-node/training/suppression-choice.ts";
 import type { Evaluation } from "../../../native/index.d.ts";
 import type { Native } from "../../../native/load.ts";
-import { byHead } from "../../../shared/deployed-detector.ts";
-import { detectorGraph, type Head } from "../../../shared/detector.ts";
-import { layPixels, placementOf } from "../../../shared/letterbox.ts";
-import { suppressionOf } from "../../../shared/suppression.ts";
+import { byHead } from "../../../shared/detector/deployed-detector.ts";
+import { detectorGraph, type Head } from "../../../shared/detector/detector.ts";
+import { layPixels, placementOf } from "../../../shared/detector/letterbox.ts";
+import { suppressionOf } from "../../../shared/detector/suppression.ts";
 import { engineOrSay } from "../../support/training.ts";
 import { generatedModel, randomWeights, seeded, tensorFile } from "../../support/weights.ts";
 

@@ -10,7 +10,7 @@ import { LAST, RunState, thinned } from "../../../gpu-node/training/checkpoints.
 import { comparable } from "../../../gpu-node/training/loop.ts";
 import { openRunFolder, type RunFolder } from "../../../gpu-node/training/run-folder.ts";
 import { CheckpointUploads } from "../../../gpu-node/training/uploads.ts";
-import type { RunEpoch } from "../../../shared/training.ts";
+import type { RunEpoch } from "../../../shared/wire/training.ts";
 import { runState } from "../../support/run-state.ts";
 
 let dir: string;

@@ -8,8 +8,8 @@ import {
   GivenFile,
   ImageAllowance,
 } from "../../../gpu-node/workflows/session.ts";
+import { EFFECTS_MAX, WorkflowAnswer } from "../../../shared/tasks/workflow-task.ts";
 import type { WorkflowDefinition } from "../../../shared/workflow/definition.ts";
-import { EFFECTS_MAX, WorkflowAnswer } from "../../../shared/workflow/task.ts";
 import { NO_MODELS, twoRectangles } from "../../support/workflow-images.ts";
 
 /** An effect of each of these sinks for each object. */

@@ -8,13 +8,13 @@ import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
 import { rootImage } from "../../../gpu-node/workflows/node-image.ts";
 import { VideoTally } from "../../../gpu-node/workflows/video-tally.ts";
-import type { TaskResult } from "../../../shared/tasks.ts";
-import type { StepEffect } from "../../../shared/workflow/execution.ts";
+import type { TaskResult } from "../../../shared/tasks/tasks.ts";
 import {
   VIDEO_BYTES_MAX,
   VIDEO_EFFECTS_MAX,
   VIDEO_STATE_BYTES_MAX,
-} from "../../../shared/workflow/task.ts";
+} from "../../../shared/tasks/workflow-task.ts";
+import type { StepEffect } from "../../../shared/workflow/execution.ts";
 import { clip, toolsOrSay } from "../../support/clips.ts";
 import type { NodeService } from "../../support/node-service.ts";
 import { beforeEachTask } from "../../support/node-tasks.ts";

@@ -9,11 +9,15 @@ import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
 import { lookAtImage } from "../../../gpu-node/tasks/sam-objects.ts";
 import { answerLine } from "../../../gpu-node/workflows/line-runs.ts";
-import type { TaskResult } from "../../../shared/tasks.ts";
+import type { TaskResult } from "../../../shared/tasks/tasks.ts";
+import {
+  type ResolvedModel,
+  WorkflowAnswer,
+  WorkflowAsk,
+} from "../../../shared/tasks/workflow-task.ts";
 import { BLOCKS } from "../../../shared/workflow/blocks.ts";
 import type { WorkflowDefinition } from "../../../shared/workflow/definition.ts";
 import { inlineWorkflows } from "../../../shared/workflow/inline.ts";
-import { type ResolvedModel, WorkflowAnswer, WorkflowAsk } from "../../../shared/workflow/task.ts";
 import { rectangles, toolsOrSay } from "../../support/clips.ts";
 import type { NodeService } from "../../support/node-service.ts";
 import { beforeEachTask } from "../../support/node-tasks.ts";

@@ -4,7 +4,7 @@
 
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { detectorGraph, stateTensors } from "../../../shared/detector.ts";
+import { detectorGraph, stateTensors } from "../../../shared/detector/detector.ts";
 import { DEVICE, native } from "../engine.ts";
 import { COLOURS, type EngineSetup, rectangleImages, withImages } from "../rectangle-images.ts";
 import { fingerprint } from "../training-world.ts";

@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import { float, openSession, run } from "../../../gpu-node/onnx/runtime.ts";
 import { openPredictor } from "../../../gpu-node/serving/predictor.ts";
-import { detectorGraph, type Variant } from "../../../shared/detector.ts";
+import { detectorGraph, type Variant } from "../../../shared/detector/detector.ts";
 import { generatedModel, randomWeights, seeded, tensorFile } from "../../support/weights.ts";
 import { check, must } from "./check.ts";
 

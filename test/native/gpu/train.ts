@@ -5,8 +5,8 @@
 import { dirname, join } from "node:path";
 import { parseArgs } from "node:util";
 import type { EngineOptions } from "../../../native/index.d.ts";
-import { AUGMENTATION_PRESETS } from "../../../shared/augmentation.ts";
-import { type DetectorTask, detectorGraph } from "../../../shared/detector.ts";
+import { AUGMENTATION_PRESETS } from "../../../shared/detector/augmentation.ts";
+import { type DetectorTask, detectorGraph } from "../../../shared/detector/detector.ts";
 import { DEVICE } from "../engine.ts";
 import { type EngineSetup, withImages, writeDataset } from "../rectangle-images.ts";
 import { SHAPE_CLASSES, shapeImages } from "./shapes.ts";

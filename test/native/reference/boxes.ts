@@ -1,7 +1,7 @@
 // Boxes of anchors, and the complete IoU: once in plain numbers, where targets are chosen, and once
 // differentiable, where it is a loss. Pixels of the input throughout.
 
-import { LEVEL_STRIDES } from "../../../shared/detector.ts";
+import { LEVEL_STRIDES } from "../../../shared/detector/detector.ts";
 import {
   absolute,
   add,

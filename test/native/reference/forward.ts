@@ -1,11 +1,11 @@
-// A detector's graph (shared/detector.ts) run node by node, and the state that it runs on.
+// A detector's graph (shared/detector/detector.ts) run node by node, and the state that it runs on.
 
 import {
   type DetectorGraph,
   type GraphNode,
   type HeadBranch,
   stateTensors,
-} from "../../../shared/detector.ts";
+} from "../../../shared/detector/detector.ts";
 import { convolution, convolutionTransposed } from "./convolution.ts";
 import { attention, batchNorm, concat, headValues, maxPool, slice, upsample } from "./layers.ts";
 import { add, detach, silu, Tensor } from "./tensor.ts";

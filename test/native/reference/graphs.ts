@@ -7,7 +7,7 @@ import {
   type GraphNode,
   type HeadBranch,
   PROTOTYPES,
-} from "../../../shared/detector.ts";
+} from "../../../shared/detector/detector.ts";
 
 /** Both branches on three levels; with `normalized`, batch norm in the trunk. */
 export function smallGraph(

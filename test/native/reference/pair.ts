@@ -11,7 +11,7 @@ import type {
   Maps,
   TrainingOptions,
 } from "../../../native/index.d.ts";
-import { type DetectorGraph, stateTensors } from "../../../shared/detector.ts";
+import { type DetectorGraph, stateTensors } from "../../../shared/detector/detector.ts";
 import { DEVICE, native } from "../engine.ts";
 import { type BranchMaps, type DetectorMaps, type State, stateOf } from "./forward.ts";
 import type { Recipe } from "./optimizer.ts";

@@ -1,7 +1,7 @@
 // Optimiser steps by the engine and by the reference side by side, and how far apart they end.
 
 import { expect } from "vitest";
-import { detectorGraph } from "../../../shared/detector.ts";
+import { detectorGraph } from "../../../shared/detector/detector.ts";
 import type { Truth } from "./assigner.ts";
 import type { State } from "./forward.ts";
 import { forward } from "./forward.ts";

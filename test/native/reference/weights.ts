@@ -2,7 +2,7 @@
 // written and read by hand, so that the engine's own reader and writer are checked too.
 
 import { readFileSync, writeFileSync } from "node:fs";
-import { type DetectorGraph, stateTensors } from "../../../shared/detector.ts";
+import { type DetectorGraph, stateTensors } from "../../../shared/detector/detector.ts";
 
 export type Random = () => number;
 

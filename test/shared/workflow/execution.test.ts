@@ -2,6 +2,11 @@
 
 import { createHash } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
+import {
+  WorkflowAsk,
+  WorkflowTask,
+  WorkflowVideoTask,
+} from "../../../shared/tasks/workflow-task.ts";
 import type { RunBlock } from "../../../shared/workflow/block.ts";
 import { BLOCKS } from "../../../shared/workflow/blocks.ts";
 import { ResultCache } from "../../../shared/workflow/cache.ts";
@@ -10,7 +15,6 @@ import { WorkflowDefinition, type WorkflowStep } from "../../../shared/workflow/
 import { digestOf } from "../../../shared/workflow/digest.ts";
 import { RUN_LIMITS } from "../../../shared/workflow/execution.ts";
 import { inlineWorkflows } from "../../../shared/workflow/inline.ts";
-import { WorkflowAsk, WorkflowTask, WorkflowVideoTask } from "../../../shared/workflow/task.ts";
 import { calls, TEST_BLOCKS } from "../../support/workflow-blocks.ts";
 import { run, step, workflow } from "../../support/workflow-run.ts";
 

@@ -2,10 +2,10 @@
 // where theirs would, however many cases and workflows stand before it.
 
 import { expect, it } from "vitest";
+import { importRoboflow } from "../../../edge/vision/workflows/roboflow/import.ts";
 import { BLOCKS, PURE_RUNS } from "../../../shared/workflow/blocks.ts";
 import { checkWorkflow } from "../../../shared/workflow/check.ts";
 import { executePlan, RUN_LIMITS } from "../../../shared/workflow/execution.ts";
-import { importRoboflow } from "../../../shared/workflow/roboflow-import.ts";
 import { readInputs } from "../../../shared/workflow/wire.ts";
 
 const output = (name: string, selector: string) => ({ type: "JsonField", name, selector });

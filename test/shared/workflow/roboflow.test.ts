@@ -3,7 +3,7 @@
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { importRoboflow as imported } from "../../../shared/workflow/roboflow-import.ts";
+import { importRoboflow as imported } from "../../../edge/vision/workflows/roboflow/import.ts";
 
 const seed = process.env.SEED ? { seed: Number(process.env.SEED) } : {};
 /** Imports a definition, of which everything that is taken over passes the check. */

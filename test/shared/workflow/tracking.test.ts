@@ -4,8 +4,8 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
+import { track } from "../../../shared/detector/tracks.ts";
 import type { Bbox } from "../../../shared/shapes.ts";
-import { track } from "../../../shared/tracks.ts";
 import { MEMORY_BLOCKS } from "../../../shared/workflow/blocks/memory.ts";
 import { SINK_BLOCKS } from "../../../shared/workflow/blocks/sinks.ts";
 import { TRACKING_BLOCKS } from "../../../shared/workflow/blocks/tracking.ts";

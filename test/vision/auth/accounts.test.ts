@@ -6,7 +6,7 @@ import { SignJWT } from "jose";
 import { beforeAll, describe, expect, it } from "vitest";
 import { API } from "../../../edge/vision/base/api.ts";
 import { ErrorBody } from "../../../shared/errors.ts";
-import { TokenPair, User } from "../../../shared/vision.ts";
+import { TokenPair, User } from "../../../shared/wire/vision.ts";
 import { commonRouteTests } from "../../support/common-routes.ts";
 import {
   ask,

@@ -4,7 +4,7 @@ import { sql } from "drizzle-orm";
 import { expect, it } from "vitest";
 import { forgetExpired } from "../../../edge/vision/auth/sessions.ts";
 import type { Parts } from "../../../edge/vision/base/parts.ts";
-import { abandonUploads } from "../../../edge/vision/uploads/uploads.ts";
+import { abandonUploads } from "../../../edge/vision/media/uploads/uploads.ts";
 import { Secret } from "../../../shared/secret.ts";
 import { systemClock } from "../../../shared/time.ts";
 import { register } from "../../support/vision.ts";

@@ -3,7 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { TokenPair } from "../../../shared/vision.ts";
+import { TokenPair } from "../../../shared/wire/vision.ts";
 import { ask, freshAddress, PASSWORD, register } from "../../support/vision.ts";
 import { createWorld, type World } from "../../support/world.ts";
 

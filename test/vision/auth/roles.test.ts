@@ -11,7 +11,7 @@ import {
 } from "../../../edge/vision/auth/passwords.ts";
 import { allow, type Caller, workspacesOf } from "../../../edge/vision/auth/scope.ts";
 import type { Failure } from "../../../shared/errors.ts";
-import { ROLES } from "../../../shared/vision.ts";
+import { ROLES } from "../../../shared/wire/vision.ts";
 
 describe("roles", () => {
   it("each may what those before it may, in that workspace alone", () => {

@@ -2,7 +2,7 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";
-import { TokenPair } from "../../../shared/vision.ts";
+import { TokenPair } from "../../../shared/wire/vision.ts";
 import { alterTables, beginTransaction } from "../../support/transactions.ts";
 import { ask, freshAddress, PASSWORD, type Person, register } from "../../support/vision.ts";
 import { createWorld, type World } from "../../support/world.ts";

@@ -4,12 +4,12 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
-import type { ComparedFrame } from "../../../shared/comparison-task.ts";
-import { ExportManifest } from "../../../shared/export-manifest.ts";
-import type { ClaimedTask } from "../../../shared/node-protocol.ts";
-import { TASK_KINDS } from "../../../shared/tasks.ts";
+import type { ComparedFrame } from "../../../shared/tasks/comparison-task.ts";
+import { ExportManifest } from "../../../shared/tasks/export-manifest.ts";
+import type { ClaimedTask } from "../../../shared/tasks/node-protocol.ts";
+import { TASK_KINDS } from "../../../shared/tasks/tasks.ts";
 import { DAY, MINUTE } from "../../../shared/time.ts";
-import { frameId } from "../../../shared/vision.ts";
+import { frameId } from "../../../shared/wire/vision.ts";
 import {
   CLASSES,
   type ComparisonWorld,

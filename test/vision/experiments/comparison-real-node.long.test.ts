@@ -5,9 +5,12 @@ import { readFileSync } from "node:fs";
 import { sql } from "drizzle-orm";
 import sharp from "sharp";
 import { beforeAll, expect, it } from "vitest";
-import { Comparison, ComparisonResult } from "../../../shared/comparisons.ts";
-import { Prediction } from "../../../shared/tasks.ts";
-import type { Video, VideoBatch } from "../../../shared/vision.ts";
+import {
+  Comparison,
+  ComparisonResult,
+} from "../../../edge/vision/experiments/comparisons/records.ts";
+import { Prediction } from "../../../shared/tasks/tasks.ts";
+import type { Video, VideoBatch } from "../../../shared/wire/vision.ts";
 import { longGop, toolsOrSay } from "../../support/clips.ts";
 import { type NodeProcess, startNode } from "../../support/gpu-node.ts";
 import { form } from "../../support/media.ts";

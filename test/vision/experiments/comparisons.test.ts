@@ -3,7 +3,10 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { type Comparison, ComparisonResult } from "../../../shared/comparisons.ts";
+import {
+  type Comparison,
+  ComparisonResult,
+} from "../../../edge/vision/experiments/comparisons/records.ts";
 import {
   type ComparisonWorld,
   createComparisonWorld,

@@ -2,6 +2,17 @@
 // worth of detections on a frame. Goal: each number is what a person would count by hand.
 
 import { describe, expect, it } from "vitest";
+import { endOf } from "../../../edge/vision/experiments/campaigns/end.ts";
+import type { ExperimentRow } from "../../../edge/vision/experiments/campaigns/experiments.ts";
+import { type Question, resultsOf } from "../../../edge/vision/experiments/campaigns/figures.ts";
+import { planOf } from "../../../edge/vision/experiments/campaigns/plan.ts";
+import {
+  EXPERIMENT_STATES,
+  ExperimentResults,
+  type ExperimentRules,
+} from "../../../edge/vision/experiments/campaigns/records.ts";
+import { frameScore } from "../../../edge/vision/experiments/campaigns/scores.ts";
+import { MOVES, mayMove } from "../../../edge/vision/experiments/campaigns/states.ts";
 import {
   addSample,
   answeredSample,
@@ -10,19 +21,8 @@ import {
   sumTrials,
   type Trial,
   trialSince,
-} from "../../../edge/vision/endpoints/trials.ts";
-import { endOf } from "../../../edge/vision/experiments/experiment-end.ts";
-import { type Question, resultsOf } from "../../../edge/vision/experiments/experiment-figures.ts";
-import { planOf } from "../../../edge/vision/experiments/experiment-plan.ts";
-import { frameScore } from "../../../edge/vision/experiments/experiment-scores.ts";
-import { MOVES, mayMove } from "../../../edge/vision/experiments/experiment-states.ts";
-import type { ExperimentRow } from "../../../edge/vision/experiments/experiments.ts";
-import {
-  EXPERIMENT_STATES,
-  ExperimentResults,
-  type ExperimentRules,
-} from "../../../shared/experiments.ts";
-import type { Prediction } from "../../../shared/tasks.ts";
+} from "../../../edge/vision/serving/endpoints/trials.ts";
+import type { Prediction } from "../../../shared/tasks/tasks.ts";
 import { DAY, iso } from "../../../shared/time.ts";
 
 const [BASELINE, CANDIDATE] = [crypto.randomUUID(), crypto.randomUUID()];

@@ -3,7 +3,7 @@
 // moved there and back.
 
 import { afterEach, beforeAll, beforeEach, expect, it } from "vitest";
-import { Experiment } from "../../../shared/experiments.ts";
+import { Experiment } from "../../../edge/vision/experiments/campaigns/records.ts";
 import { createEndpointWorld, type EndpointWorld } from "../../support/endpoint-world.ts";
 import { askedExperiment, shadowedEndpoint } from "../../support/experiments.ts";
 

@@ -3,8 +3,8 @@
 
 import { sql } from "drizzle-orm";
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { Endpoint } from "../../../shared/endpoints.ts";
-import { Experiment } from "../../../shared/experiments.ts";
+import { Experiment } from "../../../edge/vision/experiments/campaigns/records.ts";
+import { Endpoint } from "../../../shared/wire/endpoints.ts";
 import { createEndpointWorld, type EndpointWorld } from "../../support/endpoint-world.ts";
 import { askedExperiment, decideExperiment, shadowedEndpoint } from "../../support/experiments.ts";
 import { scriptedNode } from "../../support/scripted-node.ts";

@@ -4,9 +4,9 @@
 
 import sharp from "sharp";
 import { expect, it } from "vitest";
-import { Endpoint, EndpointStatus } from "../../../shared/endpoints.ts";
-import { Experiment } from "../../../shared/experiments.ts";
-import type { ServeStatus } from "../../../shared/serving.ts";
+import { Experiment } from "../../../edge/vision/experiments/campaigns/records.ts";
+import { Endpoint, EndpointStatus } from "../../../shared/wire/endpoints.ts";
+import type { ServeStatus } from "../../../shared/wire/serving.ts";
 import { toolsOrSay } from "../../support/clips.ts";
 import { startNode } from "../../support/gpu-node.ts";
 import { form } from "../../support/media.ts";

@@ -4,9 +4,9 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { Experiment } from "../../../shared/experiments.ts";
-import type { ClaimedTask } from "../../../shared/node-protocol.ts";
-import { type Prediction, TASK_KINDS } from "../../../shared/tasks.ts";
+import { Experiment } from "../../../edge/vision/experiments/campaigns/records.ts";
+import type { ClaimedTask } from "../../../shared/tasks/node-protocol.ts";
+import { type Prediction, TASK_KINDS } from "../../../shared/tasks/tasks.ts";
 import { type RegisteredModel, registerModel } from "../../support/registered-model.ts";
 import { JPEG, type ScriptedNode } from "../../support/scripted-node.ts";
 import { createTrainingWorld, labelsOf, type TrainingWorld } from "../../support/training-world.ts";

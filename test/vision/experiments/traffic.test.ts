@@ -4,9 +4,9 @@
 
 import { sql } from "drizzle-orm";
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { Endpoint } from "../../../shared/endpoints.ts";
-import { Experiment } from "../../../shared/experiments.ts";
-import { LINE_STATUS } from "../../../shared/line.ts";
+import { Experiment } from "../../../edge/vision/experiments/campaigns/records.ts";
+import { LINE_STATUS } from "../../../shared/tasks/line.ts";
+import { Endpoint } from "../../../shared/wire/endpoints.ts";
 import {
   answering,
   createEndpointWorld,

@@ -3,7 +3,7 @@
 // requests.
 
 import { beforeAll, describe, expect, it } from "vitest";
-import { emptyShadow } from "../../../edge/vision/endpoints/rollups.ts";
+import { emptyShadow } from "../../../edge/vision/serving/endpoints/rollups.ts";
 import {
   addSample,
   answeredSample,
@@ -11,7 +11,7 @@ import {
   FAILED_SAMPLE,
   type TrialSample,
   trialName,
-} from "../../../edge/vision/endpoints/trials.ts";
+} from "../../../edge/vision/serving/endpoints/trials.ts";
 import { systemClock } from "../../../shared/time.ts";
 import { freshMeter } from "../../support/meters.ts";
 import { createWorld, type World } from "../../support/world.ts";

@@ -2,8 +2,12 @@
 // in its hands counts against it, and nobody who leaves makes a slow model look fast.
 
 import { describe, expect, it } from "vitest";
-import { addSample, emptyTrial, leftSample } from "../../../edge/vision/endpoints/trials.ts";
-import { isModelFailure } from "../../../edge/vision/serving/direct.ts";
+import {
+  addSample,
+  emptyTrial,
+  leftSample,
+} from "../../../edge/vision/serving/endpoints/trials.ts";
+import { isModelFailure } from "../../../edge/vision/serving/predict/direct.ts";
 import { Failure } from "../../../shared/errors.ts";
 
 const failed = (data: Record<string, unknown> = {}) =>

@@ -3,9 +3,9 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { forgetAlerts, noticeAlerts } from "../../../edge/vision/fleet/alerts.ts";
-import type { Device, DeviceAlert, FleetSettings } from "../../../shared/fleet.ts";
+import { forgetAlerts, noticeAlerts } from "../../../edge/vision/fleet/devices/alerts.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../../shared/time.ts";
+import type { Device, DeviceAlert, FleetSettings } from "../../../shared/wire/fleet.ts";
 import {
   createFleetWorld,
   enrol,

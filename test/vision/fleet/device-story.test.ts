@@ -4,8 +4,8 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";
-import { Device } from "../../../shared/fleet.ts";
-import { Rollout, RolloutDevice } from "../../../shared/rollouts.ts";
+import { Device } from "../../../shared/wire/fleet.ts";
+import { Rollout, RolloutDevice } from "../../../shared/wire/rollouts.ts";
 import { deviceFile } from "../../support/device-files.ts";
 import {
   type DeviceProcess,

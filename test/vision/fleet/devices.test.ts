@@ -4,8 +4,13 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { sha256 } from "../../../edge/vision/auth/digest.ts";
-import { condenseReadings, listReadings, takeHeartbeat } from "../../../edge/vision/fleet/beats.ts";
-import { NO_ROLLOUTS } from "../../../edge/vision/fleet/hooks.ts";
+import {
+  condenseReadings,
+  listReadings,
+  takeHeartbeat,
+} from "../../../edge/vision/fleet/devices/beats.ts";
+import { NO_ROLLOUTS } from "../../../edge/vision/fleet/devices/hooks.ts";
+import { DAY, HOUR, iso, MINUTE } from "../../../shared/time.ts";
 import {
   type Device,
   type DeviceReading,
@@ -13,8 +18,7 @@ import {
   Heartbeat,
   HeartbeatAnswer,
   type ReportedModel,
-} from "../../../shared/fleet.ts";
-import { DAY, HOUR, iso, MINUTE } from "../../../shared/time.ts";
+} from "../../../shared/wire/fleet.ts";
 import {
   ABOUT,
   createFleetWorld,

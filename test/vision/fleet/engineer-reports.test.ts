@@ -2,7 +2,7 @@
 // the device's own token does, for whoever may, and leaves that token as it is.
 
 import { beforeAll, describe, expect, it } from "vitest";
-import { HeartbeatAnswer } from "../../../shared/fleet.ts";
+import { HeartbeatAnswer } from "../../../shared/wire/fleet.ts";
 import { createFleetWorld, type FleetWorld, lines } from "../../support/fleet-world.ts";
 import type { Api } from "../../support/scripted-node.ts";
 

@@ -3,7 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";
-import type { DeviceReading } from "../../../shared/fleet.ts";
+import type { DeviceReading } from "../../../shared/wire/fleet.ts";
 import { createFleetWorld, type FleetWorld, type TestDevice } from "../../support/fleet-world.ts";
 
 let w: FleetWorld;

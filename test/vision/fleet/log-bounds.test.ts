@@ -3,9 +3,9 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { DEVICE_LOG_BYTES_MAX, forgetLogs } from "../../../edge/vision/fleet/logs.ts";
-import { LogReceipt } from "../../../shared/fleet.ts";
+import { DEVICE_LOG_BYTES_MAX, forgetLogs } from "../../../edge/vision/fleet/devices/logs.ts";
 import { DAY } from "../../../shared/time.ts";
+import { LogReceipt } from "../../../shared/wire/fleet.ts";
 import {
   createFleetWorld,
   type FleetWorld,

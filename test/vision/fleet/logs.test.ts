@@ -9,9 +9,9 @@ import { gzipSync } from "node:zlib";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { forgetLogs, syncLogs } from "../../../edge/vision/fleet/logs.ts";
-import { LogBatch, LogReceipt } from "../../../shared/fleet.ts";
+import { forgetLogs, syncLogs } from "../../../edge/vision/fleet/devices/logs.ts";
 import { DAY } from "../../../shared/time.ts";
+import { LogBatch, LogReceipt } from "../../../shared/wire/fleet.ts";
 import {
   createFleetWorld,
   type FleetWorld,

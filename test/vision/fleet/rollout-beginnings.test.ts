@@ -1,7 +1,7 @@
 // What may begin a rollout, who may, and what a rollout holds on to.
 
 import { beforeAll, describe, expect, it } from "vitest";
-import { Rollout } from "../../../shared/rollouts.ts";
+import { Rollout } from "../../../shared/wire/rollouts.ts";
 import { smallFile } from "../../support/described-files.ts";
 import { completedExport, scriptedDevice, workspaceOf } from "../../support/rollout-world.ts";
 import { colleague, type Person, register } from "../../support/scripted-node.ts";

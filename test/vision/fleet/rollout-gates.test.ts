@@ -5,8 +5,8 @@ import {
   type DeviceSample,
   figuresOf as figuresOfAll,
   judge,
-} from "../../../edge/vision/fleet/rollout-gates.ts";
-import { GATES_DEFAULT, isRecent, type RolloutGates } from "../../../shared/rollouts.ts";
+} from "../../../edge/vision/fleet/rollouts/gates.ts";
+import { GATES_DEFAULT, isRecent, type RolloutGates } from "../../../shared/wire/rollouts.ts";
 
 interface DeviceFigures extends DeviceSample {
   heard: boolean;

@@ -4,7 +4,7 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";
-import { Rollout, RolloutMove } from "../../../shared/rollouts.ts";
+import { Rollout, RolloutMove } from "../../../shared/wire/rollouts.ts";
 import {
   completedExport,
   type ScriptedDevice,

@@ -12,7 +12,7 @@ import {
   RolloutDevice,
   RolloutMove,
   SignedManifest,
-} from "../../../shared/rollouts.ts";
+} from "../../../shared/wire/rollouts.ts";
 import { smallFile } from "../../support/described-files.ts";
 import {
   completedExport,

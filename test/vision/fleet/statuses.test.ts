@@ -3,8 +3,8 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";
 import { API } from "../../../edge/vision/base/api.ts";
-import { DEVICES_MAX } from "../../../edge/vision/fleet/devices.ts";
-import type { Target } from "../../../shared/targets.ts";
+import { DEVICES_MAX } from "../../../edge/vision/fleet/devices/devices.ts";
+import type { Target } from "../../../edge/vision/fleet/targets/records.ts";
 import { createFleetWorld, type FleetWorld } from "../../support/fleet-world.ts";
 import { announce, fillMemory } from "../../support/full-memory.ts";
 import { form, jpeg } from "../../support/media.ts";

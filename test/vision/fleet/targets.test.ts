@@ -5,9 +5,13 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { forgetChecks } from "../../../edge/vision/fleet/target-health.ts";
-import { HELD_BYTES_MAX } from "../../../edge/vision/serving/held-bytes.ts";
-import type { Target, TargetCheck, TargetPrediction } from "../../../shared/targets.ts";
+import { forgetChecks } from "../../../edge/vision/fleet/targets/health.ts";
+import type {
+  Target,
+  TargetCheck,
+  TargetPrediction,
+} from "../../../edge/vision/fleet/targets/records.ts";
+import { HELD_BYTES_MAX } from "../../../edge/vision/serving/predict/held-bytes.ts";
 import { DAY } from "../../../shared/time.ts";
 import { FOUND, image } from "../../support/endpoint-world.ts";
 import { createFleetWorld, type FleetWorld } from "../../support/fleet-world.ts";

@@ -4,8 +4,8 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { WebSocket } from "ws";
-import { ring } from "../../../edge/vision/tasks/bell.ts";
-import { findTask } from "../../../edge/vision/tasks/queue.ts";
+import { ring } from "../../../edge/vision/tasks/nodes/bell.ts";
+import { findTask } from "../../../edge/vision/tasks/queue/queue.ts";
 import { systemClock } from "../../../shared/time.ts";
 import { registerTestNode } from "../../support/nodes.ts";
 import {

@@ -6,9 +6,9 @@ import { createHash } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { source, target } from "../../../edge/vision/tasks/objects.ts";
-import { amendPayload, findTask } from "../../../edge/vision/tasks/queue.ts";
-import { type ClaimedTask, WriteAddress } from "../../../shared/node-protocol.ts";
-import { ObjectSource } from "../../../shared/tasks.ts";
+import { amendPayload, findTask } from "../../../edge/vision/tasks/queue/queue.ts";
+import { type ClaimedTask, WriteAddress } from "../../../shared/tasks/node-protocol.ts";
+import { ObjectSource } from "../../../shared/tasks/tasks.ts";
 import { registerTestNode } from "../../support/nodes.ts";
 import {
   ABSENT,

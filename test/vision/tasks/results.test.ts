@@ -5,11 +5,11 @@
 import { createHash } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { findTask } from "../../../edge/vision/tasks/queue.ts";
-import type { Job } from "../../../shared/labeling.ts";
-import { type ClaimedTask, WriteAddress } from "../../../shared/node-protocol.ts";
-import { type Detection, TASK_KINDS, type TaskKind } from "../../../shared/tasks.ts";
-import type { Video } from "../../../shared/vision.ts";
+import { findTask } from "../../../edge/vision/tasks/queue/queue.ts";
+import { type ClaimedTask, WriteAddress } from "../../../shared/tasks/node-protocol.ts";
+import { type Detection, TASK_KINDS, type TaskKind } from "../../../shared/tasks/tasks.ts";
+import type { Job } from "../../../shared/wire/labeling.ts";
+import type { Video } from "../../../shared/wire/vision.ts";
 import { jpeg, png } from "../../support/media.ts";
 import {
   JPEG,

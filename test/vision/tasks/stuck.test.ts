@@ -4,8 +4,13 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";
 import { stuckTasks } from "../../../edge/vision/tasks/overview.ts";
-import { claim, enqueue, heartbeat, reportProgress } from "../../../edge/vision/tasks/queue.ts";
-import type { TaskKind } from "../../../shared/tasks.ts";
+import {
+  claim,
+  enqueue,
+  heartbeat,
+  reportProgress,
+} from "../../../edge/vision/tasks/queue/queue.ts";
+import type { TaskKind } from "../../../shared/tasks/tasks.ts";
 import { DAY, HOUR, MINUTE } from "../../../shared/time.ts";
 import { createTaskWorld, type TaskWorld } from "../../support/task-world.ts";
 

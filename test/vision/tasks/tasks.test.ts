@@ -4,12 +4,16 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { API } from "../../../edge/vision/base/api.ts";
-import { ring } from "../../../edge/vision/tasks/bell.ts";
-import { type HandlersByKind, minuteTasks } from "../../../edge/vision/tasks/delivery.ts";
+import { ring } from "../../../edge/vision/tasks/nodes/bell.ts";
 import { source, target } from "../../../edge/vision/tasks/objects.ts";
-import { enqueue, findTask, type NewTask } from "../../../edge/vision/tasks/queue.ts";
-import { runNow, submit } from "../../../edge/vision/tasks/wait.ts";
-import { ClaimedTask, RegisteredNode, type TaskProgress } from "../../../shared/node-protocol.ts";
+import { type HandlersByKind, minuteTasks } from "../../../edge/vision/tasks/queue/delivery.ts";
+import { enqueue, findTask, type NewTask } from "../../../edge/vision/tasks/queue/queue.ts";
+import { runNow, submit } from "../../../edge/vision/tasks/queue/wait.ts";
+import {
+  ClaimedTask,
+  RegisteredNode,
+  type TaskProgress,
+} from "../../../shared/tasks/node-protocol.ts";
 import { CAPABILITIES } from "../../support/nodes.ts";
 import {
   ABSENT,

@@ -15,7 +15,7 @@ import { type EffectOfRun, performEffects } from "../../../edge/vision/workflows
 import { openSecrets } from "../../../edge/vision/workflows/secrets.ts";
 import { Secret } from "../../../shared/secret.ts";
 import { DAY, MINUTE } from "../../../shared/time.ts";
-import type { WorkflowDelivery, WorkflowSecret } from "../../../shared/workflows.ts";
+import type { WorkflowDelivery, WorkflowSecret } from "../../../shared/wire/workflows.ts";
 import { png } from "../../support/media.ts";
 import { accept, type Receiver, startReceiver } from "../../support/receiver.ts";
 import { createWorkflowWorld, type WorkflowWorld } from "../../support/workflow-world.ts";

@@ -5,11 +5,11 @@
 
 import { sql } from "drizzle-orm";
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { RunAnswer, VideoRun } from "../../../edge/vision/workflows/run-bodies.ts";
-import type { ClaimedTask } from "../../../shared/node-protocol.ts";
-import { TASK_KINDS, type TaskResult } from "../../../shared/tasks.ts";
+import { RunAnswer, VideoRun } from "../../../edge/vision/workflows/runs/bodies.ts";
+import type { ClaimedTask } from "../../../shared/tasks/node-protocol.ts";
+import { TASK_KINDS, type TaskResult } from "../../../shared/tasks/tasks.ts";
+import type { WorkflowDelivery } from "../../../shared/wire/workflows.ts";
 import type { WorkflowDefinition } from "../../../shared/workflow/definition.ts";
-import type { WorkflowDelivery } from "../../../shared/workflows.ts";
 import { form, jpeg, mp4, png } from "../../support/media.ts";
 import { registerModel } from "../../support/registered-model.ts";
 import { type Script, type ScriptedNode, scriptedNode } from "../../support/scripted-node.ts";

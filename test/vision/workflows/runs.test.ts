@@ -4,11 +4,11 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { RunAnswer } from "../../../edge/vision/workflows/run-bodies.ts";
-import { decodeAsk, type LineHeadOf } from "../../../shared/line.ts";
+import { RunAnswer } from "../../../edge/vision/workflows/runs/bodies.ts";
+import { decodeAsk, type LineHeadOf } from "../../../shared/tasks/line.ts";
+import type { WorkflowAnswer } from "../../../shared/tasks/workflow-task.ts";
+import type { WorkflowUsage } from "../../../shared/wire/workflows.ts";
 import type { WorkflowDefinition } from "../../../shared/workflow/definition.ts";
-import type { WorkflowAnswer } from "../../../shared/workflow/task.ts";
-import type { WorkflowUsage } from "../../../shared/workflows.ts";
 import { type LineEnd, lineNode, openLineEnd } from "../../support/line-end.ts";
 import { form, png } from "../../support/media.ts";
 import { CAPABILITIES } from "../../support/nodes.ts";

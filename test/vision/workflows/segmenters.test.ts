@@ -4,10 +4,10 @@
 
 import { sql } from "drizzle-orm";
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { RunAnswer, VideoRun } from "../../../edge/vision/workflows/run-bodies.ts";
-import type { Capabilities } from "../../../shared/node-protocol.ts";
+import { RunAnswer, VideoRun } from "../../../edge/vision/workflows/runs/bodies.ts";
+import type { Capabilities } from "../../../shared/tasks/node-protocol.ts";
+import type { WorkflowStepReport } from "../../../shared/tasks/workflow-task.ts";
 import type { WorkflowDefinition } from "../../../shared/workflow/definition.ts";
-import type { WorkflowStepReport } from "../../../shared/workflow/task.ts";
 import { type LineEnd, lineNode, openLineEnd } from "../../support/line-end.ts";
 import { form, mp4, png } from "../../support/media.ts";
 import { CAPABILITIES } from "../../support/nodes.ts";

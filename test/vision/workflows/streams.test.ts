@@ -3,12 +3,16 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
+import { findDeployed } from "../../../edge/vision/workflows/definitions/versions.ts";
 import { performEffects } from "../../../edge/vision/workflows/effects.ts";
-import { forgetStreams, readStream, saveStream } from "../../../edge/vision/workflows/streams.ts";
+import {
+  forgetStreams,
+  readStream,
+  saveStream,
+} from "../../../edge/vision/workflows/runs/streams.ts";
 import { countUse, forgetUse } from "../../../edge/vision/workflows/usage.ts";
-import { findDeployed } from "../../../edge/vision/workflows/versions.ts";
 import { DAY, HOUR, iso } from "../../../shared/time.ts";
-import { WorkflowUsage } from "../../../shared/workflows.ts";
+import { WorkflowUsage } from "../../../shared/wire/workflows.ts";
 import { createWorkflowWorld, sending, type WorkflowWorld } from "../../support/workflow-world.ts";
 
 let w: WorkflowWorld;

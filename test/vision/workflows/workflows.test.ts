@@ -4,14 +4,14 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { findDeployed } from "../../../edge/vision/workflows/versions.ts";
+import { findDeployed } from "../../../edge/vision/workflows/definitions/versions.ts";
 import {
   Workflow,
   WorkflowCheck,
   WorkflowDetail,
   WorkflowMove,
   WorkflowVersion,
-} from "../../../shared/workflows.ts";
+} from "../../../shared/wire/workflows.ts";
 import { createWorkflowWorld, sending, type WorkflowWorld } from "../../support/workflow-world.ts";
 
 const ABSENT = "00000000-0000-4000-8000-000000000000";

@@ -1,0 +1,253 @@
+// Devices as rows, found only within the caller's workspaces: made, changed, revoked, deleted, and
+// how they stand by their last heartbeat.
+
+import { type SQL, sql } from "drizzle-orm";
+import { Failure } from "../../../../shared/errors.ts";
+import {
+  type Device,
+  type DeviceState,
+  type EnrolmentCode,
+  LATE_INTERVALS,
+  ONLINE_INTERVALS,
+} from "../../../../shared/wire/fleet.ts";
+import type { Role } from "../../../../shared/wire/vision.ts";
+import { type Database, wireTime } from "../../../http/database.ts";
+import { type Act, auditEntries } from "../../auth/audit.ts";
+import { allow, type Caller, workspacesOf } from "../../auth/scope.ts";
+import type { Parts } from "../../base/parts.ts";
+import { breaksReference, idList, instant, textList } from "../../base/sql.ts";
+import { codeEntry, newCode } from "./enrolment.ts";
+
+/** Devices of a workspace. */
+export const DEVICES_MAX = 20_000;
+
+/** When so many intervals of a device `d` are over since a beat, by default that of `s`. */
+const lateAfter = (intervals: number, beat = sql`s.beat_at`): SQL =>
+  sql`${beat} + ${intervals}::float8 * d.interval_seconds * interval '1 second'`;
+
+/** How a device `d` with the beat `s` stands at an instant. */
+export const stateAt = (now: SQL): SQL => sql`CASE WHEN s.beat_at IS NULL THEN 'never'
+  WHEN ${lateAfter(ONLINE_INTERVALS)} > ${now} THEN 'online'
+  WHEN ${lateAfter(LATE_INTERVALS)} > ${now} THEN 'late' ELSE 'lost' END`;
+
+/** Whether a device `d` had its time to be heard since an instant, until another. */
+export const hadTimeSince = (since: SQL, now: SQL): SQL =>
+  sql`${lateAfter(LATE_INTERVALS, since)} <= ${now}`;
+
+/** A device `d` with its newest beat `s`, as the wire shows it. */
+const deviceColumns = (now: SQL): SQL => sql`d.id::text AS device_id,
+  d.workspace_id::text AS workspace_id, d.name, d.group_name AS "group",
+  to_jsonb(d.tags) AS tags, d.project_id::text AS project_id, ${stateAt(now)} AS status,
+  d.interval_seconds AS interval_s, ${wireTime(sql`d.enrolled_at`)} AS enrolled_at,
+  ${wireTime(sql`d.revoked_at`)} AS revoked_at, ${wireTime(sql`s.beat_at`)} AS last_heartbeat_at,
+  d.platform, d.runtime, s.agent_version, s.battery::float8, s.temperature::float8,
+  s.uptime_seconds AS uptime, s.free_bytes::float8 AS free_bytes,
+  s.inference_rate::float8 AS inference_rate, s.boot_id, s.clock_skew_seconds AS clock_skew_s,
+  s.model, coalesce(s.extra, '{}') AS extra,
+  coalesce((SELECT jsonb_agg(a.kind ORDER BY a.kind) FROM device_alert a
+    WHERE a.device_id = d.id AND a.recovered_at IS NULL), '[]') AS alerts,
+  ${wireTime(sql`d.created_at`)} AS created_at, ${wireTime(sql`d.updated_at`)} AS updated_at`;
+
+type DeviceRow = Device & Record<string, unknown>;
+type DeviceParts = Pick<Parts, "database" | "clock" | "tokenSecret">;
+
+/** Which devices are meant; each member narrows it. */
+export interface DeviceFilter {
+  group?: string | undefined;
+  tag?: string | undefined;
+  status?: DeviceState | undefined;
+  offset: number;
+  limit: number;
+}
+
+/** A page of the devices of these workspaces, by name. */
+export async function listDevices(
+  { database, clock }: DeviceParts,
+  workspaces: readonly string[],
+  { group, tag, status, offset, limit }: DeviceFilter,
+): Promise<{ items: Device[]; total: number }> {
+  const now = instant(clock());
+  const conditions = [
+    sql`d.workspace_id IN ${idList(workspaces)} AND d.deleted_at IS NULL`,
+    group !== undefined && sql`d.group_name = ${group}`,
+    tag !== undefined && sql`${tag} = ANY (d.tags)`,
+    status !== undefined && sql`${stateAt(now)} = ${status}`,
+  ].filter((one): one is SQL => Boolean(one));
+  const from = sql`FROM device d LEFT JOIN device_state s ON s.device_id = d.id
+    WHERE ${sql.join(conditions, sql` AND `)}`;
+  const { rows } = await database.execute<{ total: number; items: Device[] }>(sql`
+    SELECT (SELECT count(*)::int ${from}) AS total,
+      coalesce((SELECT jsonb_agg(to_jsonb(page) ORDER BY page.name, page.device_id) FROM (
+        SELECT ${deviceColumns(now)} ${from} ORDER BY d.name, d.id
+         LIMIT ${limit}::int OFFSET ${offset}::int) page), '[]') AS items`);
+  return rows[0] ?? { items: [], total: 0 };
+}
+
+/** A device of these workspaces; fails with `not_found`. */
+async function findDevice(
+  { database, clock }: DeviceParts,
+  workspaces: readonly string[],
+  deviceId: string,
+): Promise<Device> {
+  const { rows } = await database.execute<DeviceRow>(sql`
+    SELECT ${deviceColumns(instant(clock()))}
+      FROM device d LEFT JOIN device_state s ON s.device_id = d.id
+     WHERE d.id = ${deviceId}::uuid AND d.workspace_id IN ${idList(workspaces)}
+       AND d.deleted_at IS NULL`);
+  const [device] = rows;
+  if (!device) throw notThere();
+  return device;
+}
+
+const notThere = () => new Failure("not_found", "no such device in your workspaces");
+
+/** A device for a caller with at least this role in its workspace. */
+export async function findDeviceFor(
+  parts: DeviceParts,
+  caller: Caller,
+  deviceId: string,
+  role: Role = "viewer",
+): Promise<Device> {
+  const device = await findDevice(parts, workspacesOf(caller), deviceId);
+  allow(caller, device.workspace_id, role);
+  return device;
+}
+
+/** What people decide of a device. */
+export interface DeviceSettings {
+  name: string;
+  group: string | null;
+  tags: readonly string[];
+  projectId: string | null;
+  intervalSeconds: number;
+}
+
+/**
+ * Makes a device and its first code. Fails with `state_conflict` where the workspace has as many
+ * as it may have.
+ */
+export async function createDevice(
+  parts: DeviceParts,
+  device: DeviceSettings & { workspaceId: string; act: Act },
+): Promise<{ device: Device } & EnrolmentCode> {
+  const { workspaceId, act } = device;
+  const fresh = await newCode(parts);
+  const [id, now] = [crypto.randomUUID(), instant(parts.clock())];
+  const { rows } = await parts.database
+    .execute(sql`
+      WITH made AS (
+        INSERT INTO device (id, workspace_id, name, group_name, tags, project_id,
+          interval_seconds, created_by, created_at, updated_at)
+        SELECT ${id}::uuid, ${workspaceId}::uuid, ${device.name}, ${device.group}::text,
+          ARRAY ${textList(device.tags)}, ${device.projectId}::uuid,
+          ${device.intervalSeconds}::int, ${act.actorId}::uuid, ${now}, ${now}
+         WHERE (SELECT count(*) FROM device WHERE workspace_id = ${workspaceId}::uuid
+           AND deleted_at IS NULL) < ${DEVICES_MAX}::int
+        RETURNING id, workspace_id, name),
+      code AS (
+        INSERT INTO device_code (hash, device_id, created_by, created_at, expires_at)
+        SELECT decode(${fresh.hash}, 'hex'), id, ${act.actorId}::uuid, ${now},
+          ${fresh.expiresAt}::timestamptz FROM made),
+      logged AS (${codeEntry(act, fresh)})
+      SELECT id FROM made`)
+    .catch(refuseGone);
+  if (rows.length === 0) {
+    const detail = `the workspace has ${DEVICES_MAX} devices, which is as many as it may have`;
+    throw new Failure("state_conflict", detail, { data: { devices_max: DEVICES_MAX } });
+  }
+  const made = await findDevice(parts, [workspaceId], id);
+  return { device: made, enrolment_code: fresh.code, expires_at: fresh.expiresAt };
+}
+
+function refuseGone(thrown: unknown): never {
+  if (!breaksReference(thrown)) throw thrown;
+  throw new Failure("not_found", "the project was deleted meanwhile", { cause: thrown });
+}
+
+/** Changes what people decide of a device; fails with `not_found` for one that is gone. */
+export async function updateDevice(
+  parts: DeviceParts,
+  { device_id, workspace_id }: Device,
+  change: { [Name in keyof DeviceSettings]?: DeviceSettings[Name] | undefined },
+): Promise<Device> {
+  const assignments = [
+    change.name !== undefined && sql`name = ${change.name}`,
+    change.group !== undefined && sql`group_name = ${change.group}::text`,
+    change.tags !== undefined && sql`tags = ARRAY ${textList(change.tags)}`,
+    change.projectId !== undefined && sql`project_id = ${change.projectId}::uuid`,
+    change.intervalSeconds !== undefined && sql`interval_seconds = ${change.intervalSeconds}::int`,
+    sql`updated_at = ${instant(parts.clock())}`,
+  ].filter((one): one is SQL => Boolean(one));
+  await parts.database
+    .execute(sql`
+      UPDATE device SET ${sql.join(assignments, sql`, `)}
+       WHERE id = ${device_id}::uuid AND deleted_at IS NULL`)
+    .catch(refuseGone);
+  return findDevice(parts, [workspace_id], device_id);
+}
+
+const revokedEntry = (act: Act, from: SQL) =>
+  auditEntries(act, {
+    subject: sql`'device:' || id`,
+    workspaceId: sql`workspace_id`,
+    before: sql`jsonb_build_object('name', name, 'revoked_at', NULL)`,
+    after: sql`jsonb_build_object('name', name, 'revoked_at', ${wireTime(sql`revoked_at`)})`,
+    from,
+  });
+
+/**
+ * Ends a device's tokens and open codes at once; a new code brings it back. Fails with
+ * `state_conflict` where it is revoked already.
+ */
+export async function revokeDevice(
+  { database, clock }: DeviceParts,
+  { device_id }: Device,
+  act: Act,
+): Promise<void> {
+  const { rows } = await database.execute(sql`
+    WITH gone AS (
+      UPDATE device SET revoked_at = ${instant(clock())}
+       WHERE id = ${device_id}::uuid AND revoked_at IS NULL AND deleted_at IS NULL
+      RETURNING id, workspace_id, name, revoked_at),
+    tokens AS (DELETE FROM device_token USING gone WHERE device_id = gone.id),
+    codes AS (DELETE FROM device_code USING gone WHERE device_id = gone.id AND used_at IS NULL),
+    logged AS (${revokedEntry(act, sql`gone`)})
+    SELECT id FROM gone`);
+  if (rows.length === 0) throw new Failure("state_conflict", "the device is revoked already");
+}
+
+/** Deletes a device: nothing of it is seen from now on, and its logs go by the minute. */
+export async function deleteDevice(
+  { database, clock }: DeviceParts,
+  { device_id }: Device,
+  act: Act,
+): Promise<void> {
+  const entry = auditEntries(act, {
+    subject: sql`'device:' || id`,
+    workspaceId: sql`workspace_id`,
+    before: sql`jsonb_build_object('name', name)`,
+    after: sql`NULL::jsonb`,
+    from: sql`gone`,
+  });
+  const { rows } = await database.execute(sql`
+    WITH gone AS (
+      UPDATE device SET deleted_at = ${instant(clock())}
+       WHERE id = ${device_id}::uuid AND deleted_at IS NULL RETURNING id, workspace_id, name),
+    tokens AS (DELETE FROM device_token USING gone WHERE device_id = gone.id),
+    codes AS (DELETE FROM device_code USING gone WHERE device_id = gone.id),
+    logged AS (${entry})
+    SELECT id FROM gone`);
+  if (rows.length === 0) throw notThere();
+}
+
+/** Fails with `not_found` unless a project is of the workspace. */
+export async function requireProject(
+  database: Database,
+  workspaceId: string,
+  projectId: string | null,
+): Promise<void> {
+  if (projectId === null) return;
+  const { rows } = await database.execute(sql`
+    SELECT FROM project WHERE id = ${projectId}::uuid AND workspace_id = ${workspaceId}::uuid`);
+  if (rows.length === 0) throw new Failure("not_found", "no such project in the workspace");
+}

@@ -1,0 +1,192 @@
+// Zip archives of labels, as they lie in the store: their directory, and the few texts in them that
+// may be labels, read by ranges. What else they hold, such as images, is not even fetched.
+
+import { Readable } from "node:stream";
+import type { R2Bucket } from "@cloudflare/workers-types";
+import { type Entry, fromRandomAccessReaderPromise, RandomAccessReader, type ZipFile } from "yauzl";
+import { Failure } from "../../../../shared/errors.ts";
+import { IMPORT_FILES_MAX } from "./labels.ts";
+
+/** Files in an archive, images among them. */
+const ENTRIES_MAX = 100_000;
+/** Bytes of all texts, unpacked: as much as a JSON body may have. */
+const TEXT_BYTES_MAX = 32 * 1024 * 1024;
+/** Texts shrink some twenty times; what shrinks more was made to. */
+const RATIO_MAX = 200;
+/** Small texts may shrink as they like. */
+const RATIO_BYTES_MIN = 64 * 1024;
+const CHUNK_BYTES = 1024 * 1024;
+
+/** A text of an archive, by its path there. */
+export interface ArchiveText {
+  name: string;
+  text: string;
+}
+
+/** What an archive holds. */
+export interface ArchiveContent {
+  texts: ArchiveText[];
+  images: number;
+  /** Paths of what is neither a text of labels nor an image. */
+  others: string[];
+}
+
+const TEXT = /\.(json|xml|txt|ya?ml|names)$/i;
+const IMAGE = /\.(jpe?g|png|webp|bmp|tiff?|gif|avif|heic)$/i;
+/** What operating systems put into archives by themselves. */
+const CLUTTER = /(^|\/)(__MACOSX\/|\._|\.DS_Store$|Thumbs\.db$|desktop\.ini$)/i;
+
+const refusal = (why: string) => new Failure("invalid_request", `the archive is not taken: ${why}`);
+
+/** Reads the texts of an archive. Fails with `invalid_request` for one that is broken or unsafe. */
+export async function readArchive(
+  bucket: R2Bucket,
+  { key, bytes }: { key: string; bytes: number },
+): Promise<ArchiveContent> {
+  const object = new StoredObject(bucket, key, bytes);
+  try {
+    const zip = await fromRandomAccessReaderPromise(object, bytes, {
+      strictFileNames: true,
+      autoClose: false,
+    });
+    return await contentOf(zip);
+  } catch (thrown) {
+    if (object.failure) throw object.failure;
+    if (thrown instanceof Failure) throw thrown;
+    const [why = ""] = (thrown as Error).message.split("\n");
+    throw refusal(why.slice(0, 300));
+  }
+}
+
+async function contentOf(zip: ZipFile): Promise<ArchiveContent> {
+  const { entries, images, others } = await listEntries(zip);
+  // As they lie in the file, the first one last, so that every stretch of it is fetched once.
+  entries.sort((one, other) => other.relativeOffsetOfLocalHeader - one.relativeOffsetOfLocalHeader);
+  const texts: ArchiveText[] = [];
+  // Each entry leaves when its text comes: there is no room for all of both.
+  for (let entry = entries.pop(); entry; entry = entries.pop())
+    texts.push({ name: entry.fileName, text: await textOf(zip, entry) });
+  texts.sort((one, other) => (one.name < other.name ? -1 : 1));
+  return { texts, images, others };
+}
+
+/** The entries that may be texts of labels, and what else lies beside them. */
+async function listEntries(zip: ZipFile) {
+  if (zip.entryCount > ENTRIES_MAX) throw refusal(`over ${ENTRIES_MAX} files`);
+  const names = new Set<string>();
+  const entries: Entry[] = [];
+  const others: string[] = [];
+  let images = 0;
+  let bytes = 0;
+  for await (const entry of zip.eachEntry()) {
+    const { fileName: name } = entry;
+    checkEntry(entry);
+    if (name.endsWith("/") || CLUTTER.test(name)) continue;
+    if (names.has(name)) throw refusal(`${name} is there twice`);
+    names.add(name);
+    if (IMAGE.test(name)) images += 1;
+    else if (!TEXT.test(name)) others.push(name);
+    else {
+      bytes += entry.uncompressedSize;
+      if (bytes > TEXT_BYTES_MAX) throw refusal(`over ${TEXT_BYTES_MAX} bytes of texts`);
+      if (entries.push(slim(entry)) > IMPORT_FILES_MAX)
+        throw refusal(`over ${IMPORT_FILES_MAX} texts`);
+    }
+  }
+  return { entries, images, others };
+}
+
+const NO_BYTES = Buffer.alloc(0);
+
+/** An entry without what reading it needs no more: of 100,000 that is most of the memory. */
+function slim(entry: Entry): Entry {
+  entry.fileNameRaw = NO_BYTES;
+  entry.extraFieldRaw = NO_BYTES;
+  entry.fileCommentRaw = NO_BYTES;
+  entry.extraFields = [];
+  return entry;
+}
+
+const FILE_TYPE = 0o170000;
+const PLAIN_TYPES = [0, 0o100000, 0o040000];
+
+function checkEntry(entry: Entry) {
+  const { fileName: name, compressedSize, uncompressedSize } = entry;
+  const type = (entry.externalFileAttributes >>> 16) & FILE_TYPE;
+  if (!PLAIN_TYPES.includes(type)) throw refusal(`${name} is a link, or no file`);
+  if (entry.isEncrypted()) throw refusal(`${name} is encrypted`);
+  if (uncompressedSize > RATIO_BYTES_MIN && uncompressedSize > RATIO_MAX * compressedSize) {
+    throw refusal(`${name} unpacks to more than ${RATIO_MAX} times its size`);
+  }
+}
+
+/** Its bytes are as many as the directory says, or reading fails. */
+async function textOf(zip: ZipFile, entry: Entry): Promise<string> {
+  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: false });
+  let text = "";
+  try {
+    for await (const chunk of await zip.openReadStreamPromise(entry)) {
+      text += decoder.decode(chunk, { stream: true });
+    }
+    return text + decoder.decode();
+  } catch (thrown) {
+    if (thrown instanceof TypeError) throw refusal(`${entry.fileName} is not UTF-8`);
+    throw refusal(`${entry.fileName}: ${(thrown as Error).message.slice(0, 200)}`);
+  }
+}
+
+/** An object of the store, fetched in chunks, of which the last two are kept. */
+class StoredObject extends RandomAccessReader {
+  /** What the store failed with. */
+  failure: unknown = null;
+  readonly #bucket: R2Bucket;
+  readonly #key: string;
+  readonly #bytes: number;
+  readonly #chunks = new Map<number, Promise<Uint8Array>>();
+
+  constructor(bucket: R2Bucket, key: string, bytes: number) {
+    super();
+    this.#bucket = bucket;
+    this.#key = key;
+    this.#bytes = bytes;
+  }
+
+  override _readStreamForRange(start: number, end: number): Readable {
+    return Readable.from(this.#read(start, end));
+  }
+
+  async *#read(start: number, end: number): AsyncGenerator<Uint8Array> {
+    for (let from = start; from < end; ) {
+      const index = Math.floor(from / CHUNK_BYTES);
+      const chunk = await this.#chunk(index);
+      const offset = from - index * CHUNK_BYTES;
+      const some = chunk.subarray(offset, offset + end - from);
+      if (some.length === 0) throw new Error("the archive ends too early");
+      yield some;
+      from += some.length;
+    }
+  }
+
+  #chunk(index: number): Promise<Uint8Array> {
+    const known = this.#chunks.get(index);
+    const chunk = known ?? this.#fetch(index);
+    this.#chunks.delete(index);
+    this.#chunks.set(index, chunk);
+    const [oldest] = this.#chunks.keys();
+    if (oldest !== undefined && this.#chunks.size > 2) this.#chunks.delete(oldest);
+    return chunk;
+  }
+
+  async #fetch(index: number): Promise<Uint8Array> {
+    const offset = index * CHUNK_BYTES;
+    const length = Math.min(CHUNK_BYTES, this.#bytes - offset);
+    try {
+      const object = await this.#bucket.get(this.#key, { range: { offset, length } });
+      if (!object) throw new Error("an archive just stored is not there");
+      return new Uint8Array(await object.arrayBuffer());
+    } catch (thrown) {
+      this.failure = thrown;
+      throw thrown;
+    }
+  }
+}

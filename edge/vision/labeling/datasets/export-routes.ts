@@ -1,0 +1,179 @@
+// Exporting a job as a dataset.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { Failure } from "../../../../shared/errors.ts";
+import { EXPORT_FORMATS } from "../../../../shared/tasks/tasks.ts";
+import { DatasetExport } from "../../../../shared/wire/labeling.ts";
+import { type App, errorResponses, json } from "../../../http/app.ts";
+import { headers } from "../../../http/description.ts";
+import { callerOf, guard, workspacesOf } from "../../auth/scope.ts";
+import { API, bearer, bodyErrors, conflict, originOf, readErrors } from "../../base/api.ts";
+import type { Parts } from "../../base/parts.ts";
+import { jobFor, jobId } from "../jobs/access.ts";
+import { isLive, stillRuns } from "../jobs/jobs.ts";
+import { findExport, startExport } from "./exports.ts";
+
+const tags = ["Datasets"];
+/** Milliseconds that a request waits for its export: a small dataset is made within them. */
+const WAIT_MS = 20_000;
+const POLL_MS = 250;
+
+/** The header of an archive that is being made; one that failed is not worth another try. */
+const retryAfter = {
+  description: "seconds to wait before the next try, while the archive is being made",
+  schema: { type: "integer" as const, minimum: 1 },
+};
+const notMade = Object.fromEntries(
+  Object.entries(conflict).map(([status, declared]) => [
+    status,
+    { ...declared, headers: { "Retry-After": retryAfter } },
+  ]),
+);
+
+const Options = z.object({
+  format: z
+    .enum(EXPORT_FORMATS)
+    .default("yolo")
+    .meta({
+      description:
+        "`yolo`: boxes; `yolo-seg`: masks as polygons; `coco`: instances with both; `voc`: Pascal VOC, " +
+        "masks as its objects' `polygon`; `cvat`: CVAT for images 1.1",
+    }),
+  rectangles: z
+    .boolean()
+    .default(true)
+    .meta({
+      description:
+        "in `coco` and `yolo-seg` a box without a mask has its rectangle as polygon, so that readers of " +
+        "masks take every annotation; without it `segmentation` is empty, and the line is a box's",
+    }),
+  val_share: z.number().min(0).max(0.9).default(0.2).meta({
+    description:
+      "share of the frames for validation, 0 to 1; split by video, or a single video by blocks of time",
+  }),
+  seed: z.int().min(0).max(4_294_967_295).default(0),
+  include: z.enum(["not_rejected", "accepted"]).default("not_rejected"),
+  background: z.boolean().default(true).meta({
+    description: "frames without annotations are part of it, as background",
+  }),
+  duplicates: z
+    .boolean()
+    .default(false)
+    .meta({
+      description:
+        "annotations that repeat a better one of the same object are part of it, though nobody " +
+        "accepted them",
+    }),
+  split_gap: z
+    .boolean()
+    .default(false)
+    .meta({
+      description:
+        "of a single video, leaves out the training frames within the gap of a validation frame: a " +
+        "hundredth of the dataset's frames, at least one; of fewer than 20 frames it has none. " +
+        "Without it every frame is part of it",
+    }),
+});
+
+/** Registers the routes of exports. */
+export function addExportRoutes(app: App<Parts>) {
+  guard(app, "/jobs/*", "/exports/*");
+  addStart(app);
+  addReading(app);
+}
+
+function addStart(app: App<Parts>) {
+  const start = createRoute({
+    method: "post",
+    path: `${API}/jobs/{job_id}/export`,
+    operationId: "exportDataset",
+    tags,
+    summary: "Make an object-detection dataset of a job",
+    description:
+      "For annotators. A zip of images and labels in the layout of `format`, train and val apart. " +
+      "Every frame of the dataset is in it, unless `split_gap` leaves some out; " +
+      "stills leave as the files that came, unless they are GIF or AVIF or EXIF turns them. The " +
+      "answer waits for a small one; `download_url` of a larger one answers 409 until it is made.",
+    security: bearer,
+    request: {
+      params: jobId,
+      body: { content: { "application/json": { schema: Options } }, required: false },
+    },
+    responses: {
+      200: json("the dataset is there", DatasetExport),
+      202: json("the dataset is being made", DatasetExport),
+      ...bodyErrors,
+      ...conflict,
+      ...errorResponses("task_failed"),
+    },
+  });
+  app.openapi(start, async (context) => {
+    const parts = context.var.service;
+    const job = await jobFor(context, context.req.valid("param").job_id, "annotator");
+    if (isLive(job)) throw stillRuns(job);
+    // Without a body there is nothing to validate: the defaults hold.
+    const body = Options.parse(context.req.valid("json") ?? {});
+    const { val_share: valShare, split_gap: splitGap, ...options } = body;
+    const exportId = await startExport(parts, job, {
+      options: { ...options, valShare, splitGap },
+      createdBy: callerOf(context).accountId,
+    });
+    const wanted = { exportId, origin: originOf(context) };
+    for (let waited = 0; ; waited += POLL_MS) {
+      const found = await findExport(parts, [job.workspaceId], wanted);
+      if (found.status === "completed") return context.json(found, 200);
+      if (found.status === "failed") throw new Failure("task_failed", found.failure ?? "");
+      if (waited >= WAIT_MS) return context.json(found, 202);
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    }
+  });
+}
+
+function addReading(app: App<Parts>) {
+  const exportId = z.object({ export_id: z.uuid() });
+  const one = createRoute({
+    method: "get",
+    path: `${API}/exports/{export_id}`,
+    operationId: "readExport",
+    tags,
+    summary: "How an export stands",
+    security: bearer,
+    request: { params: exportId },
+    responses: { 200: json("the export", DatasetExport), ...readErrors },
+  });
+  app.openapi(one, async (context) => {
+    const wanted = {
+      exportId: context.req.valid("param").export_id,
+      origin: originOf(context),
+    };
+    const workspaces = workspacesOf(callerOf(context));
+    return context.json(await findExport(context.var.service, workspaces, wanted), 200);
+  });
+
+  const download = createRoute({
+    method: "get",
+    path: `${API}/exports/{export_id}/download`,
+    operationId: "downloadExport",
+    tags,
+    summary: "The archive of an export",
+    security: bearer,
+    request: { params: exportId },
+    responses: {
+      302: { description: "to the archive, signed for 15 minutes", headers: headers("Location") },
+      ...readErrors,
+      ...notMade,
+    },
+  });
+  app.openapi(download, async (context) => {
+    const wanted = {
+      exportId: context.req.valid("param").export_id,
+      origin: originOf(context),
+    };
+    const workspaces = workspacesOf(callerOf(context));
+    const found = await findExport(context.var.service, workspaces, wanted);
+    if (found.status === "completed") return context.redirect(found.download_url, 302);
+    const why = found.status === "failed" ? `failed: ${found.failure}` : "is being made; try again";
+    if (found.status === "queued") context.header("Retry-After", "5");
+    throw new Failure("state_conflict", `the export ${why}`);
+  });
+}

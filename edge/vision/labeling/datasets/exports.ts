@@ -1,0 +1,138 @@
+// Datasets made from jobs: what goes into one is written down as a manifest, and a GPU node makes
+// the archive.
+
+import { sql } from "drizzle-orm";
+import { Failure } from "../../../../shared/errors.ts";
+import type { TaskPayload } from "../../../../shared/tasks/tasks.ts";
+import { iso } from "../../../../shared/time.ts";
+import type { DatasetExport, ExportSummary } from "../../../../shared/wire/labeling.ts";
+import { jsonb } from "../../../http/storable.ts";
+import { API } from "../../base/api.ts";
+import { discardObjects } from "../../base/discard.ts";
+import type { Parts } from "../../base/parts.ts";
+import { idList } from "../../base/sql.ts";
+import { presignGet, target } from "../../tasks/objects.ts";
+import { requestCancel } from "../../tasks/queue/interventions.ts";
+import { submit } from "../../tasks/queue/wait.ts";
+import type { JobRow } from "../jobs/jobs.ts";
+import { type ManifestOptions, type PlanCounts, writeManifest } from "./manifest.ts";
+
+/** What an archive is made of, and its layout. */
+export interface ExportOptions extends ManifestOptions {
+  format: TaskPayload<"export">["format"];
+  rectangles: boolean;
+}
+
+const DOWNLOAD_SECONDS = 15 * 60;
+/** What the task of an export is part of. */
+export const subjectOf = (exportId: string) => `export:${exportId}`;
+/** Keys of the objects of an export. */
+export const keysOf = (workspaceId: string, exportId: string) => {
+  const folder = `ws/${workspaceId}/exports/${exportId}/`;
+  return { folder, manifest: `${folder}manifest.json`, archive: `${folder}dataset.zip` };
+};
+
+/** Writes down the dataset and enqueues its making; returns the export's id. */
+export async function startExport(
+  parts: Parts,
+  job: JobRow,
+  { options, createdBy }: { options: ExportOptions; createdBy: string },
+): Promise<string> {
+  const id = crypto.randomUUID();
+  const keys = keysOf(job.workspaceId, id);
+  const written = await writeManifest(parts, job, { key: keys.manifest, options });
+  const { manifest, videos, counts, borderFrames } = written;
+  await parts.database.execute(sql`
+    INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key, summary,
+      created_by)
+    VALUES (${id}::uuid, ${job.workspaceId}::uuid, ${job.id}::uuid, ${options.format},
+      ${JSON.stringify(options)}::jsonb, ${keys.archive}, ${jsonb(summaryOf(counts, borderFrames))},
+      ${createdBy}::uuid)`);
+  await submit(parts, [
+    {
+      kind: "export",
+      workspaceId: job.workspaceId,
+      subject: subjectOf(id),
+      idempotencyKey: subjectOf(id),
+      payload: {
+        export_id: id,
+        format: options.format,
+        rectangles: options.rectangles,
+        manifest,
+        videos,
+        archive: target(keys.archive, "application/zip"),
+      },
+    },
+  ]);
+  return id;
+}
+
+/** The part of an export's summary that is known before its archive is made. */
+const summaryOf = (counts: PlanCounts, borderFrames: number): ExportSummary => ({
+  total_frames: counts.totalFrames,
+  annotated_frames: counts.annotatedFrames,
+  total_annotations: counts.annotations,
+  border_frames: borderFrames,
+  left_out_frames: counts.leftOutFrames,
+  left_out_annotated_frames: counts.leftOutAnnotatedFrames,
+});
+
+/**
+ * The exports of a job that is about to be deleted; when it is, what is returned deletes their
+ * objects.
+ */
+export async function releaseExports(parts: Parts, job: JobRow): Promise<() => Promise<void>> {
+  const { rows } = await parts.database.execute<{ id: string }>(
+    sql`SELECT id::text FROM dataset_export WHERE job_id = ${job.id}::uuid`,
+  );
+  return async () => {
+    for (const { id } of rows) await requestCancel(parts.database, { subject: subjectOf(id) });
+    await discardObjects(
+      parts,
+      rows.map(({ id }) => keysOf(job.workspaceId, id).folder),
+    );
+  };
+}
+
+/** Ends the exports that a crash kept from being enqueued: nobody would ever make them. */
+export async function failLostExports({ database }: Parts): Promise<void> {
+  await database.execute(sql`
+    UPDATE dataset_export e SET state = 'failed', ended_at = now(),
+      failure = 'the service was interrupted before the export began; ask for another'
+     WHERE state = 'queued' AND created_at < now() - interval '5 minutes'
+       AND NOT EXISTS (SELECT FROM task WHERE idempotency_key = ${subjectOf("")} || e.id)`);
+}
+
+/** An export of the workspaces, with its address; fails with `not_found`. */
+export async function findExport(
+  parts: Parts,
+  workspaces: readonly string[],
+  { exportId, origin }: { exportId: string; origin: string },
+): Promise<DatasetExport> {
+  const { rows } = await parts.database.execute<Record<string, unknown>>(sql`
+    SELECT e.*, e.bytes::float8 AS size, j.name FROM dataset_export e JOIN job j ON j.id = e.job_id
+     WHERE e.id = ${exportId}::uuid AND e.workspace_id IN ${idList(workspaces)}`);
+  const row = rows[0];
+  if (!row) throw new Failure("not_found", "no such export in your workspaces");
+  const time = (value: unknown) => (value === null ? null : iso(Date.parse(String(value))));
+  const filename = `${String(row.name)
+    .replace(/[^\w.-]+/g, "_")
+    .slice(0, 80)
+    .toWellFormed()}.zip`;
+  const signed = { seconds: DOWNLOAD_SECONDS, filename };
+  return {
+    export_id: exportId,
+    job_id: row.job_id as string,
+    format: row.format as DatasetExport["format"],
+    status: row.state as DatasetExport["status"],
+    failure: row.failure as string | null,
+    bytes: row.size as number | null,
+    summary: row.summary as ExportSummary | null,
+    download_url:
+      row.state === "completed"
+        ? await presignGet(parts, row.storage_key as string, signed)
+        : `${origin}${API}/exports/${exportId}/download`,
+    created_at: time(row.created_at) ?? "",
+    ended_at: time(row.ended_at),
+  };
+}

@@ -1,0 +1,334 @@
+// What a dataset is made of, written down for the node that makes it: frames with their sides and
+// annotations. A job may have more annotations than fit into memory, so they are read in pages and
+// written as they come.
+
+import { createHash, type Hash } from "node:crypto";
+import { type SQL, sql } from "drizzle-orm";
+import { Failure } from "../../../../shared/errors.ts";
+import type { ExportManifest } from "../../../../shared/tasks/export-manifest.ts";
+import type { ObjectSource } from "../../../../shared/tasks/tasks.ts";
+import type { Database } from "../../../http/database.ts";
+import type { Parts } from "../../base/parts.ts";
+import { writeObject } from "../../media/uploads/object-writer.ts";
+import { assertReady, readPts } from "../../media/videos/frames.ts";
+import { findVideos } from "../../media/videos/videos.ts";
+import { source } from "../../tasks/objects.ts";
+import { addedFrames, type JobRow, labeledFrames } from "../jobs/jobs.ts";
+import { repeated, shown } from "../review/annotations.ts";
+import { countNearOtherSide, type Side, type SplitFrames, splitFrames } from "./split.ts";
+
+export interface ManifestOptions {
+  valShare: number;
+  seed: number;
+  /** Which annotations: all that are shown but for the rejected, or the accepted alone. */
+  include: "not_rejected" | "accepted";
+  /** Frames without annotations are background examples. */
+  background: boolean;
+  /** With annotations that repeat a better one of the same object. */
+  duplicates: boolean;
+  /** Leaves out the training frames at the border of a single video's split. */
+  splitGap: boolean;
+}
+
+/** Annotations read at once; with their masks some megabytes. */
+const ANNOTATIONS_PER_PAGE = 4_000;
+/** Bytes of a manifest that a node takes. */
+const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
+
+interface ManifestVideo {
+  id: string;
+  filename: string;
+  storage_key: string;
+  bytes: number;
+  width: number;
+  height: number;
+  frames: number[];
+  /** Frames with annotations of the dataset, and how many. */
+  counts: Map<number, number>;
+}
+
+/** The same as it is read: the frames that have annotations beside how many. */
+interface ManifestVideoRow extends Omit<ManifestVideo, "counts">, Record<string, unknown> {
+  annotated: number[];
+  annotations: number[];
+}
+
+/** Counts of a job's dataset, with what the gap of its split leaves out. */
+export interface PlanCounts {
+  totalFrames: number;
+  annotatedFrames: number;
+  annotations: number;
+  leftOutFrames: number;
+  leftOutAnnotatedFrames: number;
+}
+
+/** What a job's dataset consists of, before it is written down. */
+export interface DatasetPlan {
+  name: string;
+  counts: PlanCounts;
+  /** In index order. */
+  classes: string[];
+  splits: readonly VideoSplit[];
+  /** The condition on an annotation `a` to be part of it. */
+  wanted: SQL;
+  numbers: number[];
+}
+
+const WITHOUT_FRAMES: SplitFrames = { sides: new Map(), border: new Set() };
+
+/** Looks up what a job's dataset consists of, and puts its frames on their sides. */
+export async function planDataset(
+  database: Database,
+  job: JobRow,
+  options: ManifestOptions,
+): Promise<DatasetPlan> {
+  const { rows: classes } = await database.execute<{ number: number; name: string }>(sql`
+    SELECT number, name FROM job_class WHERE job_id = ${job.id}::uuid ORDER BY number`);
+  const numbers = classes.map(({ number }) => number);
+  const wanted = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)} AND ${
+    options.include === "accepted" ? sql`a.review = 'accepted'` : sql`a.review <> 'rejected'`
+  } AND ${options.duplicates ? sql`true` : sql`NOT ${repeated(job.threshold)}`}
+    AND a.class_number IN (SELECT n::int FROM jsonb_array_elements_text(
+    ${JSON.stringify(numbers)}::jsonb) n)`;
+  const videos = await listVideos(database, job, options);
+  const split = splitFrames(
+    videos.map(({ id, frames }) => ({ videoId: id, frames })),
+    options,
+  );
+  const splits = videos.map((video): VideoSplit => {
+    const { sides, border } = split.get(video.id) ?? WITHOUT_FRAMES;
+    const kept = options.splitGap ? [...sides].filter(([frame]) => !border.has(frame)) : sides;
+    return { video, sides: new Map(kept) };
+  });
+  const names = classes.map(({ name }) => name);
+  return { name: job.name, counts: countsOf(splits), classes: names, splits, wanted, numbers };
+}
+
+function countsOf(splits: readonly VideoSplit[]): PlanCounts {
+  const sum = (count: (one: VideoSplit) => number) =>
+    splits.reduce((total, one) => total + count(one), 0);
+  return {
+    totalFrames: sum(({ video }) => video.frames.length),
+    annotatedFrames: sum(({ video }) => video.counts.size),
+    annotations: sum(({ video }) =>
+      video.counts.values().reduce((total, count) => total + count, 0),
+    ),
+    leftOutFrames: sum(({ video, sides }) => video.frames.length - sides.size),
+    leftOutAnnotatedFrames: sum(
+      ({ video, sides }) => [...video.counts.keys()].filter((frame) => !sides.has(frame)).length,
+    ),
+  };
+}
+
+export interface WrittenManifest {
+  manifest: ObjectSource;
+  /** SHA-256 of the manifest's bytes, in hex. */
+  sha256: string;
+  /** The objects that it names. */
+  videos: ObjectSource[];
+}
+
+/**
+ * Writes the manifest of a job's dataset under a key; returns it with the dataset's counts, and
+ * that of its frames within a second of a frame on the other side of the split.
+ */
+export async function writeManifest(
+  parts: Pick<Parts, "database" | "bucket">,
+  job: JobRow,
+  { key, options }: { key: string; options: ManifestOptions },
+): Promise<WrittenManifest & { counts: PlanCounts; borderFrames: number }> {
+  const plan = await planDataset(parts.database, job, options);
+  if (plan.classes.length === 0) {
+    throw new Failure("state_conflict", "the job has no classes to export");
+  }
+  if (plan.splits.every(({ video }) => video.frames.length === 0)) {
+    throw new Failure("state_conflict", "there is nothing to export: no frame has an annotation");
+  }
+  const borderFrames = await countBorder(parts, job, plan.splits);
+  return { ...(await writePlan(parts, plan, key)), counts: plan.counts, borderFrames };
+}
+
+/** Frames within a second of a frame of the same video on the other side, by their true times. */
+async function countBorder(
+  parts: Pick<Parts, "database" | "bucket">,
+  { workspaceId }: JobRow,
+  splits: readonly VideoSplit[],
+): Promise<number> {
+  const onBoth = splits.filter(({ sides }) => new Set(sides.values()).size > 1);
+  if (onBoth.length === 0) return 0;
+  const ids = onBoth.map(({ video }) => video.id);
+  const videos = await findVideos(parts.database, [workspaceId], ids);
+  let frames = 0;
+  for (const { video, sides } of onBoth) {
+    const row = videos.find(({ videoId }) => videoId === video.id);
+    if (!row) continue;
+    assertReady(row);
+    const [numerator, denominator] = row.timeBase;
+    frames += countNearOtherSide(sides, await readPts(parts, row), denominator / numerator);
+  }
+  return frames;
+}
+
+/** Writes a plan down, with the annotations as they are now. */
+export async function writePlan(
+  { database, bucket }: Pick<Parts, "database" | "bucket">,
+  { name, classes, counts, splits, numbers, wanted }: DatasetPlan,
+  key: string,
+): Promise<WrittenManifest> {
+  const hash = createHash("sha256");
+  const annotations = annotationsOf(database, splits, { numbers, wanted });
+  const head = { name, classes, left_out_frames: counts.leftOutFrames };
+  const chunks = hashed(manifestText(head, splits, annotations), hash);
+  const { bytes } = await writeObject(bucket, chunks, {
+    key,
+    bytesMax: MANIFEST_BYTES_MAX,
+    headBytes: 1,
+    typeOf: () => "application/json",
+  });
+  const sources = new Map(
+    splits.map(({ video }) => [video.storage_key, source(video.storage_key, video.bytes)]),
+  );
+  return {
+    manifest: source(key, bytes),
+    sha256: hash.digest("hex"),
+    videos: [...sources.values()],
+  };
+}
+
+/** The chunks as they come, each added to the hash. */
+async function* hashed(chunks: AsyncIterable<Uint8Array>, hash: Hash) {
+  for await (const chunk of chunks) {
+    hash.update(chunk);
+    yield chunk;
+  }
+}
+
+/** The job's videos with the frames that are part of its dataset. */
+async function listVideos(
+  database: Database,
+  job: JobRow,
+  { include, duplicates, background }: ManifestOptions,
+): Promise<ManifestVideo[]> {
+  const repeats = include === "accepted" || duplicates ? sql`` : sql`- repeated`;
+  const count = include === "accepted" ? sql`accepted` : sql`pending + accepted`;
+  // A frame that nobody looked at is not known to be background.
+  const frames =
+    job.state === "completed"
+      ? sql`SELECT video_id, unnest(frames) AS frame FROM job_video WHERE job_id = ${job.id}::uuid
+          UNION ALL (${addedFrames(job)})`
+      : labeledFrames(job);
+  // Two lists of numbers for a video: a pair for each frame takes twice as long to be made.
+  const { rows } = await database.execute<ManifestVideoRow>(sql`
+    WITH labeled AS (
+      SELECT video_id, array_to_json(array_agg(frame ORDER BY frame)) AS frames
+        FROM (${frames}) f GROUP BY video_id)
+    SELECT v.id, v.filename, v.storage_key, v.bytes::float8 AS bytes, v.width, v.height,
+      coalesce((SELECT l.frames FROM labeled l WHERE l.video_id = v.id), '[]') AS frames,
+      coalesce(array_to_json(c.annotated), '[]') AS annotated,
+      coalesce(array_to_json(c.annotations), '[]') AS annotations
+      FROM job_video j JOIN video v ON v.id = j.video_id
+      CROSS JOIN LATERAL (
+        SELECT array_agg(frame_index) AS annotated, array_agg(n) AS annotations
+          FROM (SELECT frame_index, ${count} ${repeats} AS n FROM frame_count
+                 WHERE job_id = ${job.id}::uuid AND video_id = v.id ORDER BY frame_index) f
+         WHERE n > 0) c
+     WHERE j.job_id = ${job.id}::uuid ORDER BY j.position`);
+  return rows.map(({ annotated, annotations, ...video }) => {
+    const counts = new Map(annotated.map((frame, index) => [frame, annotations[index] ?? 0]));
+    const frames = background ? video.frames : video.frames.filter((frame) => counts.has(frame));
+    return { ...video, frames, counts };
+  });
+}
+
+/** A video with the side of each of its frames that the dataset holds. */
+interface VideoSplit {
+  video: ManifestVideo;
+  sides: ReadonlyMap<number, Side>;
+}
+
+type AnnotationsOf = (videoId: string, frame: number) => Promise<string>;
+
+/** The manifest, an `ExportManifest` as JSON, frame by frame. */
+async function* manifestText(
+  head: Omit<ExportManifest, "videos">,
+  splits: readonly VideoSplit[],
+  annotations: AnnotationsOf,
+): AsyncGenerator<Uint8Array> {
+  const encoder = new TextEncoder();
+  const opened = (fields: object) => JSON.stringify(fields).slice(0, -1);
+  yield encoder.encode(`${opened(head)},"videos":[`);
+  for (const [videoIndex, { video, sides }] of splits.entries()) {
+    const { id: video_id, filename, storage_key: key, width, height } = video;
+    const fields = { video_id, filename, key, width, height };
+    yield encoder.encode(`${videoIndex === 0 ? "" : ","}${opened(fields)},"frames":[`);
+    let comma = "";
+    for (const [index, split] of sides) {
+      const list = await annotations(video_id, index);
+      yield encoder.encode(`${comma}${opened({ index, split })},"annotations":${list}}`);
+      comma = ",";
+    }
+    yield encoder.encode("]}");
+  }
+  yield encoder.encode("]}");
+}
+
+interface Page {
+  annotations: number;
+  spans: { video: string; low: number; high: number }[];
+}
+
+/** Reads the annotations of frames as JSON lists; frames are asked for in the order of `splits`. */
+function annotationsOf(
+  database: Database,
+  splits: readonly VideoSplit[],
+  { numbers, wanted }: { numbers: readonly number[]; wanted: SQL },
+): AnnotationsOf {
+  const pages: Page[] = [];
+  const pageOf = new Map<string, number>();
+  for (const { video, sides } of splits) {
+    for (const [frame, count] of video.counts) {
+      if (!sides.has(frame)) continue;
+      let page = pages.at(-1);
+      if (!page || page.annotations + count > ANNOTATIONS_PER_PAGE) {
+        page = { annotations: 0, spans: [] };
+        pages.push(page);
+      }
+      page.annotations += count;
+      const span = page.spans.at(-1);
+      if (span?.video === video.id) span.high = frame;
+      else page.spans.push({ video: video.id, low: frame, high: frame });
+      pageOf.set(`${video.id}.${frame}`, pages.length - 1);
+    }
+  }
+  let held: { page: number; lists: Map<string, string> } | null = null;
+  return async (videoId, frame) => {
+    const frameKey = `${videoId}.${frame}`;
+    const page = pageOf.get(frameKey);
+    if (page === undefined) return "[]";
+    if (held?.page !== page) {
+      held = null;
+      const { spans } = pages[page] as Page;
+      held = { page, lists: await readPage(database, spans, { numbers, wanted }) };
+    }
+    return held.lists.get(frameKey) ?? "[]";
+  };
+}
+
+async function readPage(
+  database: Database,
+  spans: Page["spans"],
+  { numbers, wanted }: { numbers: readonly number[]; wanted: SQL },
+): Promise<Map<string, string>> {
+  const { rows } = await database.execute<{ frame_key: string; list: string }>(sql`
+    WITH class AS (
+      SELECT n::int AS number, position - 1 AS index FROM jsonb_array_elements_text(
+        ${JSON.stringify(numbers)}::jsonb) WITH ORDINALITY x(n, position))
+    SELECT a.video_id || '.' || a.frame_index AS frame_key, json_agg(json_build_object('id', a.id,
+        'class_index', k.index, 'bbox', json_build_array(a.x1, a.y1, a.x2, a.y2),
+        'polygon', a.polygon) ORDER BY a.id)::text AS list
+      FROM jsonb_to_recordset(${JSON.stringify(spans)}::jsonb) s(video uuid, low int, high int)
+      JOIN annotation a ON a.video_id = s.video AND a.frame_index BETWEEN s.low AND s.high
+      JOIN class k ON k.number = a.class_number
+     WHERE ${wanted} GROUP BY a.video_id, a.frame_index`);
+  return new Map(rows.map(({ frame_key, list }) => [frame_key, list]));
+}

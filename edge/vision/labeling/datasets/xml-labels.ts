@@ -1,0 +1,228 @@
+// Pascal VOC's and CVAT's XML as labels.
+
+import { parseXml, XmlElement } from "@rgrove/parse-xml";
+import {
+  BrokenMask,
+  boxAround,
+  isRectangle,
+  type MaskBudget,
+  maskBudget,
+  ringOfPolygons,
+} from "../../../../shared/detector/rings.ts";
+import { Failure } from "../../../../shared/errors.ts";
+import { counted, distinct, type Label, type Labels, stem, unitOf } from "./labels.ts";
+
+/** A file of an archive, by its name there. */
+export interface XmlFile {
+  name: string;
+  root: XmlElement;
+}
+
+const refusal = (file: string, problem: string) =>
+  new Failure("invalid_request", `${file}: ${problem}`);
+
+/** Elements of one document, all of which are in memory at once. */
+const ELEMENTS_MAX = 200_000;
+
+/**
+ * The root of an XML document. Fails with `invalid_request`; no entity but XML's own is known. Take
+ * what is needed of it before the next one is opened: it has many times the size of its text.
+ */
+export function openXml(name: string, text: string): XmlFile {
+  let elements = 0;
+  for (let at = text.indexOf("<"); at >= 0; at = text.indexOf("<", at + 1)) {
+    if (text[at + 1] !== "/") elements += 1;
+  }
+  if (elements > ELEMENTS_MAX) throw refusal(name, `has over ${ELEMENTS_MAX} elements: split it`);
+  try {
+    const { root } = parseXml(text);
+    if (root) return { name, root };
+  } catch (thrown) {
+    const [why = ""] = (thrown as Error).message.split("\n");
+    throw refusal(name, `is no XML: ${why.slice(0, 200)}`);
+  }
+  throw refusal(name, "is no XML");
+}
+
+const childrenOf = (parent: XmlElement, name?: string): XmlElement[] =>
+  parent.children.filter(
+    (child): child is XmlElement =>
+      child instanceof XmlElement && (name === undefined || child.name === name),
+  );
+const childOf = (parent: XmlElement | undefined, name: string): XmlElement | undefined =>
+  parent && childrenOf(parent, name)[0];
+const textOf = (parent: XmlElement | undefined, name: string): string =>
+  childOf(parent, name)?.text.trim() ?? "";
+
+/** Characters of a number; no tool writes one so long. */
+const NUMBER_CHARACTERS_MAX = 64;
+const DECIMAL = /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i;
+
+/** Decimal digits as a number; not a number for all else. */
+const numberOf = (text: string): number =>
+  text.length <= NUMBER_CHARACTERS_MAX && DECIMAL.test(text) ? Number(text) : Number.NaN;
+
+/** The side of an image in pixels; none where it is missing or 0, as some tools write it. */
+const sideOf = (text: string): number | undefined => {
+  const side = numberOf(text);
+  return side > 0 && Number.isFinite(side) ? side : undefined;
+};
+
+function ringIn(file: string, rings: number[][], budget: MaskBudget): number[] | null {
+  if (rings.flat().some((value) => !Number.isFinite(value))) {
+    throw refusal(file, "a polygon's corners must be numbers");
+  }
+  try {
+    const ring = ringOfPolygons(rings, budget);
+    return ring && isRectangle(ring) ? null : ring;
+  } catch (thrown) {
+    if (thrown instanceof BrokenMask) throw refusal(file, thrown.message);
+    throw thrown;
+  }
+}
+
+const BOX_FORM = "a box must be four numbers";
+
+/** A box of numbers, in the order of its corners. */
+function orderedBox(file: string, [x1, y1, x2, y2]: Label["box"]): Label["box"] {
+  if (![x1, y1, x2, y2].every(Number.isFinite)) throw refusal(file, BOX_FORM);
+  return [Math.min(x1, x2), Math.min(y1, y2), Math.max(x1, x2), Math.max(y1, y2)];
+}
+
+/** A file of Pascal VOC: its image and objects, with pixels as it counts them. */
+export interface VocFile {
+  name: string;
+  image: string;
+  unit: Label["unit"];
+  /** Corners as they are written: a box may end before it begins. */
+  objects: { class: string; corners: Label["box"] | null; rings: number[][] }[];
+}
+
+/** What an XML document of Pascal VOC holds. Fails with `invalid_request`. */
+export function vocFile({ name, root }: XmlFile): VocFile {
+  const size = childOf(root, "size");
+  return {
+    name,
+    image: stem(textOf(root, "filename")),
+    unit: unitOf(sideOf(textOf(size, "width")), sideOf(textOf(size, "height"))),
+    objects: childrenOf(root, "object").map((object) => {
+      const className = textOf(object, "name");
+      if (className === "") throw refusal(name, "an object has no name");
+      const rings = childrenOf(object, "polygon").map((polygon) =>
+        childrenOf(polygon).map((point) => numberOf(point.text.trim())),
+      );
+      const corners = cornersOf(name, childOf(object, "bndbox"));
+      if (!corners && rings.length === 0) {
+        throw refusal(name, "an object has neither a bndbox nor a polygon");
+      }
+      return { class: className, corners, rings };
+    }),
+  };
+}
+
+/**
+ * Where a side of a VOC box lies whose pixels count from `first`. One under a pixel wide may end
+ * before it begins; only where it cannot be such a one are its ends swapped.
+ */
+const sideBetween = (min: number, max: number, first: number): [start: number, end: number] =>
+  min - first <= max ? [min - first, max] : [max - first, min];
+
+function boxBetween([x1, y1, x2, y2]: Label["box"], first: number): Label["box"] {
+  const [[left, right], [top, bottom]] = [sideBetween(x1, x2, first), sideBetween(y1, y2, first)];
+  return [left, top, right, bottom];
+}
+
+/**
+ * Labels of Pascal VOC, a file an image. Pixels are counted from 1 and a box's last one belongs to
+ * it, as in the VOC devkit; where any box begins before 1 the files are of a tool that counts from
+ * 0, and are read so. An image is the one of `filename` or, where only that `isKnown`, the one
+ * called as the file is.
+ */
+export function vocLabels(files: readonly VocFile[], isKnown: (file: string) => boolean): Labels {
+  const zero = files.some(({ objects }) =>
+    objects.some(({ corners }) => corners && Math.min(corners[0], corners[1]) < 1),
+  );
+  const first = zero ? 0 : 1;
+  const budget = maskBudget();
+  const images: string[] = [];
+  const labels = files.flatMap(({ name, image: given, unit, objects }) => {
+    const isGiven = given !== "" && (isKnown(given) || !isKnown(stem(name)));
+    const image = isGiven ? given : stem(name);
+    images.push(image);
+    return objects.map(({ class: className, corners, rings }): Label => {
+      const shifted = rings.map((ring) => ring.map((value) => value - first));
+      const polygon = ringIn(name, shifted, budget);
+      const box = corners ? boxBetween(corners, first) : boxAround(shifted.flat());
+      return { file: image, class: className, box, polygon, unit };
+    });
+  });
+  const { files: known, notes } = distinct(images);
+  const from = zero ? ["pixels of the VOC boxes count from 0, since some begin there"] : [];
+  return {
+    files: known,
+    labels,
+    classes: classesOf(labels),
+    leftOut: 0,
+    notes: [...notes, ...from],
+  };
+}
+
+const classesOf = (labels: readonly Label[]) => [...new Set(labels.map((one) => one.class))];
+
+function cornersOf(file: string, bndbox: XmlElement | undefined): Label["box"] | null {
+  if (!bndbox) return null;
+  const [x1, y1, x2, y2] = ["xmin", "ymin", "xmax", "ymax"].map((name) =>
+    numberOf(textOf(bndbox, name)),
+  );
+  const corners = [x1, y1, x2, y2] as Label["box"];
+  if (!corners.every(Number.isFinite)) throw refusal(file, BOX_FORM);
+  return corners;
+}
+
+/** Labels of CVAT for images 1.1: its boxes and polygons; other shapes are counted as left out. */
+export function cvatLabels({ name: file, root }: XmlFile): Labels {
+  const budget = maskBudget();
+  const images = childrenOf(root, "image");
+  if (images.length === 0 && childrenOf(root, "track").length > 0) {
+    throw refusal(file, "holds tracks of a video: export it from CVAT as CVAT for images 1.1");
+  }
+  let leftOut = 0;
+  const labels = images.flatMap((image) => {
+    const { name = "", width = "", height = "" } = image.attributes;
+    return childrenOf(image).flatMap((shape): Label[] => {
+      const own = shape.attributes;
+      const ring = shape.name === "polygon" ? (own.points ?? "").split(/[;,]/).map(numberOf) : null;
+      if (!ring && shape.name !== "box") {
+        leftOut += Number(shape.name !== "tag");
+        return [];
+      }
+      if (!own.label) throw refusal(file, "a shape has no label");
+      const corners = [own.xtl, own.ytl, own.xbr, own.ybr].map((text) => numberOf(text ?? ""));
+      const box = ring ? boxAround(ring) : (corners as Label["box"]);
+      return [
+        {
+          file: stem(name),
+          class: own.label,
+          box: orderedBox(file, box),
+          polygon: ring && ringIn(file, [ring], budget),
+          unit: unitOf(sideOf(width), sideOf(height)),
+        },
+      ];
+    });
+  });
+  const [task] = ["task", "project", "job"].flatMap(
+    (kind) => childOf(childOf(root, "meta"), kind) ?? [],
+  );
+  const listed = childrenOf(childOf(task, "labels") ?? root, "label").map((label) =>
+    textOf(label, "name"),
+  );
+  const { files, notes } = distinct(images.map(({ attributes }) => stem(attributes.name ?? "")));
+  const kinds = "neither boxes nor polygons left out";
+  return {
+    files,
+    labels,
+    classes: [...new Set([...listed.filter((name) => name !== ""), ...classesOf(labels)])],
+    leftOut,
+    notes: [...notes, ...(leftOut > 0 ? [`${counted(leftOut, "shape")} ${kinds}`] : [])],
+  };
+}

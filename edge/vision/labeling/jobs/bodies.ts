@@ -1,0 +1,91 @@
+// What a request may say to a segmenter: the bodies of the routes that ask one.
+
+import { z } from "@hono/zod-openapi";
+import { Bbox, Point } from "../../../../shared/tasks/tasks.ts";
+import { THRESHOLD_DEFAULT } from "../../../../shared/wire/labeling.ts";
+import { FrameId } from "../../../../shared/wire/vision.ts";
+import { name, text } from "../../../http/app.ts";
+import { ClassName } from "./classes.ts";
+
+/** Videos of one job: each may cost a read of the store, and a request has a thousand of those. */
+const VIDEOS_MAX = 900;
+export const PROMPTS_MAX = 50;
+export const EXEMPLARS_MAX = 10;
+/** Frames of one preview. */
+export const PREVIEW_FRAMES_MAX = 8;
+/** Seconds of a video: thirty years. */
+const SECONDS_MAX = 1_000_000_000;
+/** Characters of a crop in base64: enough for a megapixel. */
+export const CROP_CHARACTERS_MAX = 1024 * 1024;
+/** Bytes of a body with as many crops as it may have. */
+export const EXEMPLARS_BYTES_MAX = (EXEMPLARS_MAX + 1) * CROP_CHARACTERS_MAX;
+
+const threshold = z.number().min(0).max(1).default(THRESHOLD_DEFAULT).meta({
+  description: "shown are annotations of at least this confidence; lower favours tiny objects",
+});
+const resolution = z.number().int().min(64).max(8_192).optional().meta({
+  description: "longest side at which frames are looked at; the segmenter's own when omitted",
+});
+/** What a job by text and one by exemplar have in common. */
+const label = {
+  project_id: z.uuid(),
+  video_ids: z.array(z.uuid()).min(1).max(VIDEOS_MAX),
+  threshold,
+  resolution,
+  fps: z.number().positive().max(1_000).optional().meta({
+    description: "frames a second to label, by the frames' true times; every frame when omitted",
+  }),
+  from_seconds: z
+    .number()
+    .min(0)
+    .max(SECONDS_MAX)
+    .default(0)
+    .meta({ description: "beyond the contract: frames of each video from here on, by true times" }),
+  to_seconds: z
+    .number()
+    .positive()
+    .max(SECONDS_MAX)
+    .optional()
+    .meta({ description: "beyond the contract: and before here; to the end when omitted" }),
+  name: name().max(200).optional(),
+  description: text().max(10_000).default(""),
+  segmenter: name()
+    .max(200)
+    .optional()
+    .meta({ description: "of those a node offers; its default when omitted" }),
+};
+const prompts = z.array(ClassName).min(1).max(PROMPTS_MAX).meta({ description: "each is a class" });
+/** A job by text. */
+export const LabelBody = z.object({ ...label, prompts });
+const crop = z
+  .base64()
+  .max(CROP_CHARACTERS_MAX)
+  .meta({ contentEncoding: "base64", pattern: z.regexes.base64.source });
+/** Examples of a class: boxes on frames, or crops. */
+export const exemplars = z
+  .array(z.union([z.object({ frame_id: FrameId, bbox: Bbox }), z.object({ crop })]))
+  .min(1)
+  .max(EXEMPLARS_MAX)
+  .meta({ description: "boxes on frames, or crops as base64 images; two or three are best" });
+/** A job by examples of one class. */
+export const ExemplarBody = z.object({
+  ...label,
+  exemplars,
+  class: ClassName.default("object"),
+});
+/** A few frames on which a segmenter is tried. */
+export const PreviewBody = z.object({
+  frame_ids: z.array(FrameId).min(1).max(PREVIEW_FRAMES_MAX),
+  prompts: prompts.optional(),
+  exemplars: exemplars.optional(),
+  threshold,
+  resolution,
+  segmenter: label.segmenter,
+});
+/** Clicks on a frame, or a box, for a mask. */
+export const SegmentBody = z.object({
+  frame_id: FrameId,
+  points: z.array(Point).max(100).default([]),
+  bbox: Bbox.optional(),
+  segmenter: label.segmenter,
+});

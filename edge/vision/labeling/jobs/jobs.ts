@@ -1,0 +1,318 @@
+// Labeling jobs as rows, and what the rooms that edit a job's annotations need of it: the lock that
+// edits take, its labeled frames, numbers for its classes.
+
+import { type SQL, sql } from "drizzle-orm";
+import type { job as jobs } from "../../../../db/vision/labeling.ts";
+import { Failure } from "../../../../shared/errors.ts";
+import type { Prompt } from "../../../../shared/tasks/tasks.ts";
+import { iso } from "../../../../shared/time.ts";
+import type { Job } from "../../../../shared/wire/labeling.ts";
+import { type Database, patientBatch } from "../../../http/database.ts";
+import { type Act, auditEntries, moveChanges } from "../../auth/audit.ts";
+import { idList, textList } from "../../base/sql.ts";
+import type { TaskHead } from "../../tasks/queue/queue.ts";
+import { assertDistinct } from "./classes.ts";
+import { MOVES, type Move } from "./states.ts";
+
+/** What a job's `settings` hold: its passes and rounds, and what its segmenter is asked. */
+export interface Settings {
+  /** The class numbers that each pass looks for; the last pass is the current one. */
+  passes: number[][];
+  /** Raised by each resume, so that its tasks are new ones. */
+  round: number;
+  /** The round whose tasks are all enqueued; behind `round`, they have to be yet. */
+  planned: number;
+  /** Exemplars of an exemplar job's class. */
+  exemplars?: Extract<Prompt, { kind: "exemplar" }>["exemplars"];
+  segmenter: string | null;
+  /** What people are to know of what its prompts find; missing in jobs of older releases. */
+  warnings?: string[];
+  /** Since when the current round runs, epoch milliseconds. */
+  since?: number;
+}
+
+/** A job to store, with what it is over and looks for. */
+export interface NewJob {
+  workspaceId: string;
+  projectId: string;
+  name: string;
+  description: string;
+  kind: Job["kind"];
+  threshold: number;
+  resolution: number | null;
+  fps: number | null;
+  settings: Pick<Settings, "exemplars" | "segmenter" | "warnings">;
+  videos: readonly { videoId: string; frames: readonly number[] }[];
+  classes: readonly { name: string; prompt: string | null }[];
+  createdBy: string;
+  /** Statements that store, together with the job of the id, what it comes with. */
+  annotations?: (jobId: string) => SQL[];
+}
+
+/** A labeling job as its row holds it. */
+export type JobRow = typeof jobs.$inferSelect & { settings: Settings };
+
+/** What the tasks of a job are part of. */
+export const subjectOf = (jobId: string) => `job:${jobId}`;
+/** Where a job's live progress is: each round has a topic of its own, with an end of its own. */
+export const topicOf = ({ id, settings }: Pick<JobRow, "id" | "settings">) =>
+  `label:${id}:${settings.round}`;
+
+/**
+ * Stores a job; its tasks are enqueued by `planJob`. Fails with `invalid_request` where two of its
+ * classes are one.
+ */
+export async function insertJob(database: Database, job: NewJob): Promise<string> {
+  const id = crypto.randomUUID();
+  const { videos, classes, settings } = job;
+  assertDistinct(classes.map((one) => one.name));
+  const numbers = classes.map((_, number) => number);
+  const labels = job.kind === "text" || job.kind === "exemplar";
+  const own: Settings = { ...settings, passes: [numbers], round: 1, planned: labels ? 0 : 1 };
+  const ended = labels ? sql`NULL` : sql`now()`;
+  const statement = sql`
+    WITH j AS (
+      INSERT INTO job (id, workspace_id, project_id, name, description, kind, state, threshold,
+        resolution, fps, settings, frames_total, created_by, started_at, ended_at)
+      VALUES (${id}::uuid, ${job.workspaceId}::uuid, ${job.projectId}::uuid, ${job.name},
+        ${job.description}, ${job.kind}, ${labels ? "queued" : "completed"},
+        ${Math.fround(job.threshold)}::real, ${job.resolution}::int, ${job.fps}::float8,
+        ${JSON.stringify(own)}::jsonb,
+        ${videos.reduce((sum, { frames }) => sum + frames.length, 0)}::int,
+        ${job.createdBy}::uuid, ${ended}, ${ended})
+    ), v AS (
+      INSERT INTO job_video (job_id, video_id, position, frames)
+      SELECT ${id}::uuid, (v->>'videoId')::uuid, position - 1,
+        ARRAY(SELECT f::int FROM jsonb_array_elements_text(v->'frames') WITH ORDINALITY n(f, at)
+          ORDER BY at)
+        FROM jsonb_array_elements(${JSON.stringify(videos)}::jsonb) WITH ORDINALITY x(v, position))
+    INSERT INTO job_class (job_id, number, name, prompt)
+    SELECT ${id}::uuid, position - 1, c->>'name', c->>'prompt'
+      FROM jsonb_array_elements(${JSON.stringify(classes)}::jsonb) WITH ORDINALITY x(c, position)`;
+  await patientBatch(database, [statement, ...(job.annotations?.(id) ?? [])]);
+  return id;
+}
+
+/** The job, if it is of one of the workspaces; fails with `not_found`. */
+export async function findJob(
+  database: Database,
+  workspaces: readonly string[],
+  jobId: string,
+): Promise<JobRow> {
+  const { rows } = await database.execute<{ job: Record<string, unknown> }>(sql`
+    SELECT to_jsonb(j) AS job FROM job j
+     WHERE id = ${jobId}::uuid AND workspace_id IN ${idList(workspaces)}`);
+  const row = rows[0]?.job;
+  if (!row) throw new Failure("not_found", "no such job in your workspaces");
+  return jobRow(row);
+}
+
+const moment = (value: unknown) => (value === null ? null : new Date(String(value)));
+
+const jobRow = (row: Record<string, unknown>): JobRow =>
+  ({
+    id: row.id,
+    workspaceId: row.workspace_id,
+    projectId: row.project_id,
+    name: row.name,
+    description: row.description,
+    kind: row.kind,
+    state: row.state,
+    failure: row.failure,
+    threshold: row.threshold,
+    resolution: row.resolution,
+    fps: row.fps,
+    settings: row.settings,
+    framesTotal: row.frames_total,
+    createdBy: row.created_by,
+    createdAt: moment(row.created_at),
+    startedAt: moment(row.started_at),
+    endedAt: moment(row.ended_at),
+  }) as JobRow;
+
+/** Jobs of the workspaces, newest first. */
+export async function listJobs(
+  database: Database,
+  workspaces: readonly string[],
+  filter: { projectId?: string | undefined; jobId?: string | undefined },
+): Promise<Job[]> {
+  const project = filter.projectId ? sql`AND j.project_id = ${filter.projectId}::uuid` : sql``;
+  const one = filter.jobId ? sql`AND j.id = ${filter.jobId}::uuid` : sql``;
+  const { rows } = await database.execute<Record<string, unknown>>(sql`
+    SELECT to_jsonb(j) - 'settings' AS job, coalesce(j.settings->'warnings', '[]') AS warnings,
+      coalesce((SELECT jsonb_agg(coalesce(c.prompt, c.name) ORDER BY c.number)
+        FROM job_class c WHERE c.job_id = j.id), '[]') AS prompts,
+      coalesce((SELECT jsonb_agg(v.video_id ORDER BY v.position)
+        FROM job_video v WHERE v.job_id = j.id), '[]') AS videos
+    FROM job j
+    WHERE j.workspace_id IN ${idList(workspaces)} ${project} ${one}
+    ORDER BY j.created_at DESC, j.id`);
+  return rows.map(({ job, prompts, videos, warnings }) => {
+    const row = jobRow(job as Record<string, unknown>);
+    const time = (at: Date | null) => (at === null ? null : iso(at.getTime()));
+    return {
+      job_id: row.id,
+      project_id: row.projectId,
+      name: row.name,
+      description: row.description,
+      kind: row.kind,
+      status: row.state,
+      failure: row.failure,
+      threshold: row.threshold,
+      resolution: row.resolution,
+      fps: row.fps,
+      prompts: prompts as string[],
+      warnings: warnings as string[],
+      video_ids: videos as string[],
+      created_at: time(row.createdAt) ?? "",
+      started_at: time(row.startedAt),
+      ended_at: time(row.endedAt),
+    };
+  });
+}
+
+/** One job as it goes over the wire; fails with `not_found`. */
+export async function jobRecord(
+  database: Database,
+  workspaces: readonly string[],
+  jobId: string,
+): Promise<Job> {
+  const [found] = await listJobs(database, workspaces, { jobId });
+  if (!found) throw new Failure("not_found", "no such job in your workspaces");
+  return found;
+}
+
+/** The job, or null when it is gone: a database that is away says nothing of that, and fails. */
+export async function existingJob(
+  database: Database,
+  workspaceId: string,
+  jobId: string,
+): Promise<JobRow | null> {
+  try {
+    return await findJob(database, [workspaceId], jobId);
+  } catch (thrown) {
+    if (thrown instanceof Failure && thrown.code === "not_found") return null;
+    throw thrown;
+  }
+}
+
+/** The id of the job that a task is part of. */
+export const jobIdOf = ({ subject }: Pick<TaskHead, "subject">): string =>
+  subject.slice(subjectOf("").length);
+
+/** The job that a task is part of; null when it was deleted. */
+export const jobOfTask = (
+  database: Database,
+  task: Pick<TaskHead, "subject" | "workspaceId">,
+): Promise<JobRow | null> => existingJob(database, task.workspaceId, jobIdOf(task));
+
+/**
+ * Makes a move of the table, where the job stands in a state that allows it; tells whether. `set`
+ * is more of what the statement sets; an act is written down with it.
+ */
+export async function moveJob(
+  database: Database,
+  jobId: string,
+  move: Move,
+  { set = sql``, act }: { set?: SQL; act?: Act } = {},
+): Promise<boolean> {
+  const { from, to } = MOVES[move];
+  const entry = act && auditEntries(act, moveChanges(subjectOf(jobId)));
+  const { rows } = await database.execute(sql`
+    WITH held AS (
+      SELECT id AS held_id, state AS held_state FROM job
+       WHERE id = ${jobId}::uuid AND state IN ${textList(from)} FOR UPDATE),
+    moved AS (
+      UPDATE job SET state = ${to} ${set} FROM held WHERE id = held_id
+      RETURNING id, workspace_id, held_state, state, failure)
+    ${entry ? sql`, logged AS (${entry})` : sql``}
+    SELECT id FROM moved`);
+  return rows.length > 0;
+}
+
+/** Has a job keep what people are to know of what its prompts find; each sentence once. */
+export async function addWarnings(
+  database: Database,
+  { id, settings }: Pick<JobRow, "id" | "settings">,
+  warnings: readonly string[],
+): Promise<void> {
+  const news = warnings.filter((warning) => !settings.warnings?.includes(warning));
+  if (news.length === 0) return;
+  await database.execute(sql`
+    UPDATE job SET settings = settings || jsonb_build_object('warnings',
+      coalesce(settings->'warnings', '[]') || (SELECT coalesce(jsonb_agg(w), '[]')
+        FROM jsonb_array_elements(${JSON.stringify(news)}::jsonb) w
+       WHERE NOT coalesce(settings->'warnings', '[]') @> w))
+     WHERE id = ${id}::uuid`);
+}
+
+/**
+ * The frames of a job that were looked at for all its classes, that have annotations, or that a
+ * person reviewed, as rows of `video_id` and `frame`: what a job that was stopped halfway consists
+ * of.
+ */
+export const labeledFrames = ({ id, settings }: Pick<JobRow, "id" | "settings">): SQL => sql`
+  SELECT video_id, frame_index AS frame FROM frame_count WHERE job_id = ${id}::uuid AND stored > 0
+  UNION
+  SELECT video_id, frame_index FROM frame_review WHERE job_id = ${id}::uuid
+  UNION
+  SELECT (t.payload->>'video_id')::uuid, d::int
+    FROM task t, jsonb_array_elements_text(t.result->'done') d
+   WHERE t.subject = ${subjectOf(id)} AND t.kind = 'label' AND t.settled_at IS NOT NULL
+   GROUP BY 1, 2 HAVING count(DISTINCT t.payload->>'pass')
+     >= ${settings.passes.filter(({ length }) => length > 0).length}::int`;
+
+/**
+ * The frames between a job's own that people drew on or reviewed, as rows of `video_id` and
+ * `frame`: they are frames of the job from then on.
+ */
+export const addedFrames = ({ id }: Pick<JobRow, "id">): SQL => sql`
+  SELECT own.video_id, f.frame FROM (
+      -- To a video whose every frame is the job's none is added, and none is looked for.
+      SELECT j.video_id, j.frames FROM job_video j JOIN video v ON v.id = j.video_id
+       WHERE j.job_id = ${id}::uuid AND cardinality(j.frames) < v.frame_count) own
+    CROSS JOIN LATERAL (
+      SELECT frame_index AS frame FROM frame_count
+       WHERE job_id = ${id}::uuid AND video_id = own.video_id AND stored > 0
+      UNION SELECT frame_index FROM frame_review
+       WHERE job_id = ${id}::uuid AND video_id = own.video_id
+      EXCEPT SELECT unnest(own.frames)) f`;
+
+/**
+ * The condition on a video `v` of the job `j`, as its `jv`, that a frame lies in the job's range:
+ * from the first frame that it labels to before the one that it would label next. Labels that were
+ * made elsewhere range over the whole video.
+ */
+export const inRange = (frame: SQL): SQL => sql`${frame} < v.frame_count
+  AND (j.kind IN ('import', 'manual') OR ${frame} >= jv.frames[1]
+    AND ${frame} < jv.frames[cardinality(jv.frames)] + CASE cardinality(jv.frames) WHEN 1 THEN 1
+      ELSE ceil((jv.frames[cardinality(jv.frames)] - jv.frames[1])::float8
+        / (cardinality(jv.frames) - 1)) END)`;
+
+/** Whether tasks of the job's round may still come or run. */
+export const isLive = ({ state }: Pick<JobRow, "state">): boolean =>
+  state === "queued" || state === "running";
+
+/** The failure of a request that has to wait for its job's end. */
+export const stillRuns = ({ state }: Pick<JobRow, "state">): Failure =>
+  new Failure("state_conflict", `the job is ${state}; wait for its end, or stop it`);
+
+/**
+ * Runs a statement alone among the edits of its job: classes do not come or go under it, and two
+ * edits of many annotations do not wait for each other's. `after` is run with it, and sees what it
+ * did; `isLarge` says that it joins thousands of rows. An edit of a hundred thousand takes longer
+ * than the database gives other statements.
+ */
+export async function inJob<Row>(
+  database: Database,
+  jobId: string,
+  statement: SQL,
+  { after = sql`SELECT`, isLarge = false }: { after?: SQL; isLarge?: boolean } = {},
+) {
+  const lock = sql`SELECT id FROM job WHERE id = ${jobId}::uuid FOR NO KEY UPDATE`;
+  // By statistics of before a table was filled, Postgres would compare all with all.
+  const joins = sql`SELECT set_config('enable_nestloop', ${isLarge ? "off" : "on"}, true)`;
+  const all = [lock, joins, statement, after] as const;
+  const [, , rows] = await patientBatch<[unknown, unknown, Row, unknown]>(database, all);
+  return rows;
+}

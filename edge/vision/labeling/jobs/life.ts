@@ -1,0 +1,246 @@
+// A labeling job's life as people decide it: edit, copy, extend, stop, resume, delete.
+
+import { type SQL, sql } from "drizzle-orm";
+import { Failure } from "../../../../shared/errors.ts";
+import { patientBatch } from "../../../http/database.ts";
+import type { Act } from "../../auth/audit.ts";
+import type { Parts } from "../../base/parts.ts";
+import { textList } from "../../base/sql.ts";
+import { requestCancel, requestRevoke } from "../../tasks/queue/interventions.ts";
+import { classExists, folded, unusedNumber } from "./classes.ts";
+import { groundAnother, type PromptedClass } from "./grounding.ts";
+import {
+  addWarnings,
+  findJob,
+  inJob,
+  isLive,
+  type JobRow,
+  labeledFrames,
+  moveJob,
+  stillRuns,
+  subjectOf,
+} from "./jobs.ts";
+import { advanceJob, planJob, promptsOf, relateAnnotations } from "./rounds.ts";
+import { MOVES, type Move, mayMove } from "./states.ts";
+
+/** What may be edited of a job at any time. */
+export interface JobEdit {
+  name?: string | undefined;
+  description?: string | undefined;
+  /** Confidence from which annotations are shown. */
+  threshold?: number | undefined;
+}
+
+/** Renames a job, or slices it by another threshold. */
+export async function editJob(
+  { database }: Pick<Parts, "database">,
+  job: JobRow,
+  edit: JobEdit,
+): Promise<void> {
+  // What another threshold shows is counted, which of a million annotations takes its time.
+  await patientBatch(database, [
+    sql`
+    UPDATE job SET name = ${edit.name ?? job.name},
+      description = ${edit.description ?? job.description},
+      threshold = ${Math.fround(edit.threshold ?? job.threshold)}::real
+     WHERE id = ${job.id}::uuid`,
+  ]);
+}
+
+/**
+ * Readies what other rooms made of a job for its deletion; what is returned is done when the job is
+ * gone.
+ */
+export type BeforeDelete = (parts: Parts, job: JobRow) => Promise<() => Promise<void>>;
+
+/** Deletes a job with its annotations; its tasks are canceled. */
+export async function deleteJob(
+  parts: Parts,
+  job: JobRow,
+  beforeDelete: BeforeDelete,
+): Promise<void> {
+  await requestCancel(parts.database, { subject: subjectOf(job.id) });
+  const afterDelete = await beforeDelete(parts, job);
+  await patientBatch(parts.database, [sql`DELETE FROM job WHERE id = ${job.id}::uuid`]);
+  await afterDelete();
+}
+
+/** Copies a job that has ended; returns the copy's id. Before its end: `state_conflict`. */
+export async function duplicateJob(
+  { database }: Parts,
+  job: JobRow,
+  createdBy: string,
+): Promise<string> {
+  if (isLive(job)) throw stillRuns(job);
+  const copyId = crypto.randomUUID();
+  await inJob(database, job.id, copyJob(job, copyId, createdBy));
+  return copyId;
+}
+
+/** The copy is a finished job of its own, over the frames that are labeled: nothing runs again. */
+function copyJob(job: JobRow, to: string, createdBy: string): SQL {
+  const from = sql`${job.id}::uuid`;
+  // The copy of an id follows from it, so that references need no look-up (a UUID of version 8).
+  const copied = (id: SQL) => sql`overlay(overlay(md5(${to}::text || ${id}::text)
+    placing '8' from 13) placing '8' from 17)::uuid`;
+  const frames =
+    job.state === "completed"
+      ? sql`SELECT video_id, position, frames FROM job_video WHERE job_id = ${from}`
+      : sql`SELECT j.video_id, j.position, l.frames FROM job_video j JOIN (
+            SELECT video_id, array_agg(frame ORDER BY frame) AS frames FROM (${labeledFrames(job)}) f
+             GROUP BY video_id) l ON l.video_id = j.video_id WHERE j.job_id = ${from}`;
+  return sql`
+  WITH frames (video_id, position, frames) AS (${frames}),
+  j AS (
+    INSERT INTO job (id, workspace_id, project_id, name, description, kind, state, failure,
+      threshold, resolution, fps, settings, frames_total, created_by, started_at, ended_at)
+    SELECT ${to}::uuid, workspace_id, project_id, left(name || ' (copy)', 200), description, kind,
+      'completed', NULL, threshold, resolution, fps,
+      settings || '{"round": 1, "planned": 1, "passes": [[]]}'::jsonb
+        || jsonb_build_object('copyOf', id),
+      (SELECT coalesce(sum(cardinality(frames)), 0) FROM frames), ${createdBy}::uuid, started_at,
+      ended_at FROM job WHERE id = ${from}
+  ), v AS (
+    INSERT INTO job_video (job_id, video_id, position, frames)
+    SELECT ${to}::uuid, video_id, position, frames FROM frames
+  ), c AS (
+    INSERT INTO job_class (job_id, number, name, prompt)
+    SELECT ${to}::uuid, number, name, prompt FROM job_class WHERE job_id = ${from}
+  ), r AS (
+    INSERT INTO frame_review (job_id, video_id, frame_index, reviewed_by, reviewed_at)
+    SELECT ${to}::uuid, video_id, frame_index, reviewed_by, reviewed_at
+      FROM frame_review WHERE job_id = ${from}
+  )
+  INSERT INTO annotation (id, workspace_id, job_id, video_id, frame_index, class_number,
+    x1, y1, x2, y2, confidence, review, source, keyframe, track_id, duplicate_of, polygon,
+    updated_by)
+  SELECT ${copied(sql`id`)}, workspace_id, ${to}::uuid, video_id, frame_index, class_number,
+    x1, y1, x2, y2, confidence, review, source, keyframe, track_id, ${copied(sql`duplicate_of`)},
+    polygon, updated_by
+    FROM annotation WHERE job_id = ${from}`;
+}
+
+/**
+ * Has a finished job look for one class more over all its frames; returns warnings of the prompt.
+ * Fails with `state_conflict` for a job that no segmenter labels or that is not finished, with
+ * `class_exists`, and with `prompt_unknown`.
+ */
+export async function extendJob(
+  parts: Parts,
+  job: JobRow,
+  { className, prompt }: { className: string; prompt: string },
+): Promise<string[]> {
+  const { database } = parts;
+  if (job.kind === "import" || job.kind === "manual") {
+    const detail = `a job of kind ${job.kind} is not labeled by a segmenter`;
+    throw new Failure("state_conflict", detail);
+  }
+  if (!mayMove(job.state, "extend")) {
+    const detail = `the job is ${job.state}; only a finished one is extended`;
+    throw new Failure("state_conflict", detail);
+  }
+  const { rows: beside } = await database.execute<PromptedClass & Record<string, unknown>>(sql`
+    SELECT name, prompt FROM job_class WHERE job_id = ${job.id}::uuid AND prompt IS NOT NULL`);
+  const { workspaceId, settings } = job;
+  const choice = { workspaceId, segmenter: settings.segmenter ?? undefined };
+  const warnings = await groundAnother(database, { prompt, beside }, choice);
+  await addPass(database, job.id, { className, prompt });
+  await addWarnings(database, job, warnings);
+  await beginRound(parts, job);
+  return warnings;
+}
+
+/** A class more and the pass that looks for it, in one statement with the job's move. */
+async function addPass(
+  database: Parts["database"],
+  jobId: string,
+  { className, prompt }: { className: string; prompt: string },
+): Promise<void> {
+  const { from, to } = MOVES.extend;
+  const [outcome] = await inJob<{ known: string | null; moved: boolean }>(
+    database,
+    jobId,
+    sql`
+    WITH known AS (
+      SELECT name FROM job_class WHERE job_id = ${jobId}::uuid
+         AND ${folded(sql`name`)} = ${folded(sql`${className}::text`)} LIMIT 1
+    ), next AS (SELECT ${unusedNumber(jobId)} AS number), moved AS (
+      UPDATE job SET state = ${to}, ended_at = NULL, settings = settings - 'since' ||
+          jsonb_build_object('round', (settings->>'round')::int + 1, 'passes',
+            settings->'passes' || jsonb_build_array(jsonb_build_array(next.number)))
+        FROM next WHERE id = ${jobId}::uuid AND state IN ${textList(from)}
+         AND NOT EXISTS (SELECT FROM known) RETURNING id
+    ), class AS (
+      INSERT INTO job_class (job_id, number, name, prompt)
+      SELECT moved.id, next.number, ${className}, ${prompt} FROM moved, next)
+    SELECT (SELECT name FROM known) AS known, EXISTS (SELECT FROM moved) AS moved`,
+  );
+  if (outcome?.moved) return;
+  throw outcome?.known ? classExists(outcome.known) : noMore("extend");
+}
+
+/** Ends a job early and keeps what it labeled; frames under way are finished first. */
+export async function stopJob(parts: Parts, job: JobRow): Promise<void> {
+  if (!mayMove(job.state, "stop")) {
+    throw new Failure("state_conflict", `the job is ${job.state}: there is nothing to stop`);
+  }
+  await requestCancel(parts.database, { subject: subjectOf(job.id) });
+  await takeUnclaimed(parts, job);
+}
+
+/**
+ * Ends a job for good, as failed: what its nodes report of it is taken no more, and what it labeled
+ * stays. Fails with `state_conflict` for one that has ended.
+ */
+export async function failJob(
+  parts: Parts,
+  job: JobRow,
+  { reason, act }: { reason: string; act: Act },
+): Promise<void> {
+  const { database } = parts;
+  await relateAnnotations(database, job);
+  const set = sql`, ended_at = now(), failure = ${reason}`;
+  if (!(await moveJob(database, job.id, "fail", { set, act }))) {
+    const now = await findJob(database, [job.workspaceId], job.id);
+    throw new Failure("state_conflict", `the job has ended: it is ${now.state}`);
+  }
+  await requestRevoke(database, { subject: subjectOf(job.id) });
+  await takeUnclaimed(parts, job);
+}
+
+/** Takes the outcome of tasks that ended before a node had them: no node reports it. */
+async function takeUnclaimed(parts: Parts, job: JobRow) {
+  await parts.database.execute(sql`
+    UPDATE task SET settled_at = now(), result = jsonb_build_object('done', frames_done)
+     WHERE subject = ${subjectOf(job.id)} AND state IN ('cancelled', 'revoked')
+       AND settled_at IS NULL AND result IS NULL`);
+  await advanceJob(parts, job.id, job.workspaceId);
+}
+
+/**
+ * Goes on with a stopped or failed job where it was left. Fails with `state_conflict` for any
+ * other, and when the classes that it looked for were removed.
+ */
+export async function resumeJob(parts: Parts, job: JobRow): Promise<void> {
+  const { database } = parts;
+  if (!mayMove(job.state, "resume")) {
+    throw new Failure("state_conflict", `the job is ${job.state}: there is nothing to resume`);
+  }
+  if ((await promptsOf(database, job)).length === 0) {
+    throw new Failure("state_conflict", "the classes that the job looked for were removed");
+  }
+  const round = JSON.stringify({ round: job.settings.round + 1 });
+  const columns = sql`, failure = NULL, ended_at = NULL,
+    settings = settings || ${round}::jsonb - 'since'`;
+  if (!(await moveJob(database, job.id, "resume", { set: columns }))) throw noMore("resume");
+  await beginRound(parts, job);
+}
+
+const noMore = (move: Move) =>
+  new Failure("state_conflict", `the job is no more ${MOVES[move].from.join(" or ")}`);
+
+/** Enqueues the round that the job was moved to. */
+async function beginRound(parts: Parts, job: JobRow) {
+  await planJob(parts, await findJob(parts.database, [job.workspaceId], job.id));
+  await advanceJob(parts, job.id, job.workspaceId);
+}

@@ -1,0 +1,370 @@
+// The model registry: what was trained, and which model each name means. A name is an alias or
+// `active`. The log of moves decides: whoever moves a name adds to the log, and aliases and the
+// active mark are made to say what its newest entry does, under the lock of the workspace.
+
+import { type SQL, sql } from "drizzle-orm";
+import { assert, Failure } from "../../../shared/errors.ts";
+import type { ModelSource } from "../../../shared/tasks/tasks.ts";
+import { edgeRefusal } from "../../../shared/wire/edge-inference.ts";
+import type { Alias, Model, ModelMove, ModelName } from "../../../shared/wire/training.ts";
+import { batch, type Database, wireTime } from "../../http/database.ts";
+import { type Act, auditEntries } from "../auth/audit.ts";
+import { API, type Page } from "../base/api.ts";
+import { discardObjects } from "../base/discard.ts";
+import type { Parts } from "../base/parts.ts";
+import { breaksReference, idList, textList } from "../base/sql.ts";
+import { source } from "../tasks/objects.ts";
+
+/** A model of the registry. */
+export interface ModelRow extends Record<string, unknown> {
+  modelId: string;
+  workspaceId: string;
+  projectId: string | null;
+  runId: string | null;
+  name: string;
+  version: number;
+  variant: Model["variant"];
+  task: Model["task"];
+  /** In index order. */
+  classes: string[];
+  imageSize: number;
+  parameters: number;
+  storageKey: string;
+  bytes: number;
+  sha256: string;
+  metrics: Model["metrics"];
+  metricsRule: Model["metrics_rule"];
+  /** Its detections on the validation split, by confidence; null where that is not known. */
+  confidenceBins: number[] | null;
+  aliases: Alias[];
+  active: boolean;
+  createdAt: string;
+}
+
+const MODEL = sql`m.id::text AS "modelId", m.workspace_id::text AS "workspaceId",
+  m.project_id::text AS "projectId", m.run_id::text AS "runId", m.name, m.version, m.variant,
+  m.task, to_jsonb(m.classes) AS classes, m.image_size AS "imageSize",
+  m.parameters::float8 AS parameters, m.storage_key AS "storageKey", m.bytes::float8 AS bytes,
+  m.sha256, m.metrics, m.metrics_rule AS "metricsRule",
+  m.confidence_bins AS "confidenceBins", m.active, ${wireTime(sql`m.created_at`)} AS "createdAt",
+  coalesce((SELECT jsonb_agg(alias ORDER BY alias) FROM model_alias
+    WHERE model_id = m.id), '[]') AS aliases`;
+
+/** The models that tables of a `FROM` join as `m`, as one column of a list. */
+export const modelList = (tables: SQL): SQL => sql`
+  (SELECT coalesce(jsonb_agg(to_jsonb(listed)), '[]') FROM (SELECT ${MODEL} FROM ${tables}) listed)`;
+
+/** A model as it goes over the wire. */
+export const modelRecord = (row: ModelRow, origin: string): Model => ({
+  model_id: row.modelId,
+  project_id: row.projectId,
+  run_id: row.runId,
+  name: row.name,
+  version: row.version,
+  variant: row.variant,
+  task: row.task,
+  classes: row.classes,
+  image_size: row.imageSize,
+  parameters: row.parameters,
+  bytes: row.bytes,
+  sha256: row.sha256,
+  metrics: row.metrics,
+  metrics_rule: row.metricsRule,
+  aliases: row.aliases,
+  active: row.active,
+  download_url: `${origin}${API}/models/${row.modelId}/weights`,
+  edge: edgeAbility(row),
+  created_at: row.createdAt,
+});
+
+function edgeAbility(row: ModelRow): Model["edge"] {
+  const reason = edgeRefusal(row);
+  return { able: reason === null, reason };
+}
+
+/** A model as a task's payload names it. */
+export const modelSource = (row: ModelRow): ModelSource => ({
+  model_id: row.modelId,
+  variant: row.variant,
+  task: row.task,
+  classes: row.classes,
+  image_size: row.imageSize,
+  sha256: row.sha256,
+  weights: source(row.storageKey, row.bytes),
+});
+
+/** Which models are meant; each member narrows it. */
+export interface ModelFilter {
+  modelId?: string | undefined;
+  name?: string | undefined;
+  /** An alias, or `active`. */
+  called?: ModelName | undefined;
+  projectId?: string | undefined;
+  runId?: string | undefined;
+  /** Those of these ids, and those that these names mean. */
+  among?: { modelIds: readonly string[]; names: readonly ModelName[] } | undefined;
+}
+
+/** Models of the workspaces, newest first. */
+export async function listModels(
+  database: Database,
+  workspaces: readonly string[],
+  filter: ModelFilter = {},
+): Promise<ModelRow[]> {
+  const { modelId, name, called, projectId, runId, among } = filter;
+  const conditions = [
+    sql`m.workspace_id IN ${idList(workspaces)}`,
+    modelId && sql`m.id = ${modelId}::uuid`,
+    name !== undefined && sql`m.name = ${name}`,
+    called === "active" && sql`m.active`,
+    called &&
+      called !== "active" &&
+      sql`EXISTS (SELECT FROM model_alias WHERE model_id = m.id AND alias = ${called})`,
+    projectId && sql`m.project_id = ${projectId}::uuid`,
+    runId && sql`m.run_id = ${runId}::uuid`,
+    among &&
+      sql`(m.id IN ${idList(among.modelIds)}
+        OR (m.active AND 'active' IN ${textList(among.names)})
+        OR EXISTS (SELECT FROM model_alias WHERE model_id = m.id
+          AND alias IN ${textList(among.names)}))`,
+  ].filter((one): one is SQL => Boolean(one));
+  const { rows } = await database.execute<ModelRow>(sql`
+    SELECT ${MODEL} FROM model m WHERE ${sql.join(conditions, sql` AND `)}
+     ORDER BY m.created_at DESC, m.id`);
+  return rows;
+}
+
+/** The model of this id, if it is of these workspaces; fails with `not_found`. */
+export async function findModel(
+  database: Database,
+  workspaces: readonly string[],
+  modelId: string,
+): Promise<ModelRow> {
+  const [row] = await listModels(database, workspaces, { modelId });
+  if (!row) throw new Failure("not_found", "no such model in your workspaces");
+  return row;
+}
+
+/** The model that a name means in a workspace, or null. */
+export async function namedModel(
+  database: Database,
+  workspaceId: string,
+  name: ModelName,
+): Promise<ModelRow | null> {
+  const [row] = await listModels(database, [workspaceId], { called: name });
+  return row ?? null;
+}
+
+/** Locks a registry: of requests that change it at once, each sees what the one before did. */
+export const lockRegistry = (workspaceId: string): SQL =>
+  sql`SELECT FROM workspace WHERE id = ${workspaceId}::uuid FOR NO KEY UPDATE`;
+
+/** A move of a name to a model. */
+export interface Move {
+  workspaceId: string;
+  name: ModelName;
+  /** Null takes the name from whatever model has it. */
+  modelId: string | null;
+  actorId: string | null;
+  /** Where given, the name must still mean this model, or none. */
+  from?: string | null;
+  /** The oldest of the moves that this one takes back. */
+  rollbackOf?: number;
+  /** Where it is to be written down as what somebody did. */
+  act?: Act;
+}
+
+/** The entry that a move made in the log, its fields null where it made none. */
+type NotedMove = ModelMove & { held: string | null };
+
+/**
+ * Makes a name mean a model, at once and for good: there is no moment at which it means two, or
+ * none. Returns the entry of the log, or null when the name meant the model already. Fails with
+ * `not_found` when the workspace has no such model, and with `state_conflict` when the name does
+ * not mean `from` any more.
+ */
+export async function moveName(
+  { database }: Pick<Parts, "database">,
+  move: Move,
+): Promise<ModelMove | null> {
+  const { workspaceId, name, modelId } = move;
+  const own = sql`workspace_id = ${workspaceId}::uuid`;
+  const newest = newestOf(move);
+  const expected =
+    move.from === undefined ? sql`true` : sql`held.id IS NOT DISTINCT FROM ${move.from}::uuid`;
+  const note = sql`
+    WITH held AS (SELECT ${newest} AS id), e AS (
+      INSERT INTO model_move (workspace_id, name, from_model_id, to_model_id, rollback_of, actor_id)
+      SELECT ${workspaceId}::uuid, ${name}, held.id, ${modelId}::uuid,
+        ${move.rollbackOf ?? null}::bigint, ${move.actorId}::uuid FROM held
+       WHERE held.id IS DISTINCT FROM ${modelId}::uuid AND ${expected} AND (${modelId}::uuid IS NULL
+         OR EXISTS (SELECT FROM model WHERE id = ${modelId}::uuid AND ${own}))
+      RETURNING *)
+    ${move.act ? sql`, logged AS (${moveEntry(move.act)})` : sql``}
+    SELECT held.id::text AS held, ${MOVE} FROM held LEFT JOIN e ON true`;
+  const [, [noted]] = await batch<[unknown, NotedMove, ...unknown[]]>(database, [
+    lockRegistry(workspaceId),
+    note,
+    ...applied(move),
+  ]);
+  assert(noted, "the statement answers one row");
+  const { held, ...entry } = noted;
+  if (entry.move_id !== null) return entry;
+  if (move.from !== undefined && held !== move.from) {
+    throw new Failure("state_conflict", `${name} came to name another model meanwhile`);
+  }
+  if (held === modelId) return null;
+  throw new Failure("not_found", "no such model in your workspaces");
+}
+
+/** What the audit log says of a move: its name with the model before and after. */
+const moveEntry = (act: Act): SQL =>
+  auditEntries(act, {
+    subject: sql`'model:' || coalesce(to_model_id, from_model_id)`,
+    workspaceId: sql`workspace_id`,
+    before: sql`jsonb_build_object(name, from_model_id)`,
+    after: sql`jsonb_build_object(name, to_model_id)`,
+    from: sql`e`,
+  });
+
+const newestOf = ({ workspaceId, name }: Pick<Move, "workspaceId" | "name">) => sql`(
+  SELECT to_model_id FROM model_move WHERE workspace_id = ${workspaceId}::uuid AND name = ${name}
+   ORDER BY id DESC LIMIT 1)`;
+
+const MOVE = sql`e.id::float8 AS move_id, e.name, e.from_model_id::text AS from_model_id,
+  e.to_model_id::text AS to_model_id, e.rollback_of::float8 AS rollback_of,
+  e.actor_id::text AS actor_id, ${wireTime(sql`e.at`)} AS at`;
+
+/** What makes the name mean what the newest entry of the log says. */
+function applied({ workspaceId, name }: Move): SQL[] {
+  const own = sql`workspace_id = ${workspaceId}::uuid`;
+  const newest = newestOf({ workspaceId, name });
+  if (name === "active") {
+    // Two statements: at no moment are two of them active.
+    return [
+      sql`UPDATE model SET active = false
+           WHERE ${own} AND active AND id IS DISTINCT FROM ${newest}`,
+      sql`UPDATE model SET active = true WHERE ${own} AND NOT active AND id = ${newest}`,
+    ];
+  }
+  return [
+    sql`DELETE FROM model_alias WHERE ${own} AND alias = ${name} AND ${newest} IS NULL`,
+    sql`INSERT INTO model_alias (workspace_id, alias, model_id)
+        SELECT ${workspaceId}::uuid, ${name}, to_id FROM (SELECT ${newest} AS to_id) n
+         WHERE to_id IS NOT NULL
+        ON CONFLICT (workspace_id, alias) DO UPDATE SET model_id = excluded.model_id`,
+  ];
+}
+
+/** Moves of the workspaces, newest first. */
+export async function listMoves(
+  database: Database,
+  workspaces: readonly string[],
+  { name, limit, offset }: Page & { name?: ModelName | undefined },
+): Promise<ModelMove[]> {
+  const named = name ? sql`AND e.name = ${name}` : sql``;
+  const { rows } = await database.execute<ModelMove>(sql`
+    SELECT ${MOVE} FROM model_move e WHERE e.workspace_id IN ${idList(workspaces)} ${named}
+     ORDER BY e.id DESC LIMIT ${limit}::int OFFSET ${offset}::int`);
+  return rows;
+}
+
+/** Where a rollback leads. */
+export interface StepBack {
+  modelId: string;
+  /** What the name means now; the move back is only made while it still does. */
+  from: string | null;
+  rollbackOf: number;
+  /** Models in between that were deleted. */
+  skipped: string[];
+}
+
+/**
+ * Where a rollback of a name leads: to the model before the newest move that was not taken back
+ * yet. Models that were deleted are passed over. Fails with `state_conflict` when there is none.
+ */
+export async function stepBack(
+  database: Database,
+  { workspaceId, name }: Pick<Move, "workspaceId" | "name">,
+): Promise<StepBack> {
+  const { rows } = await database.execute<LoggedMove>(sql`
+    SELECT id::float8 AS id, from_model_id::text AS "from", to_model_id::text AS "to",
+      rollback_of::float8 AS "rollbackOf",
+      EXISTS (SELECT FROM model WHERE id = from_model_id) AS "exists"
+      FROM model_move WHERE workspace_id = ${workspaceId}::uuid AND name = ${name} ORDER BY id`);
+  const from = rows.at(-1)?.to ?? null;
+  const skipped: string[] = [];
+  for (const move of effectiveMoves(rows).toReversed()) {
+    if (move.from === null || move.from === from) continue;
+    if (move.exists) return { modelId: move.from, from, rollbackOf: move.id, skipped };
+    skipped.push(move.from);
+  }
+  const why = skipped.length > 0 ? "was deleted" : "is not there";
+  throw new Failure("state_conflict", `a model that ${name} named before ${why}`, {
+    data: { skipped },
+  });
+}
+
+interface LoggedMove extends Record<string, unknown> {
+  id: number;
+  from: string | null;
+  to: string | null;
+  rollbackOf: number | null;
+  exists: boolean;
+}
+
+/**
+ * The moves that stand, oldest first: those that no rollback took back. A rollback takes back the
+ * move that it names and all that stood after it, so that each leads further back. Pure.
+ */
+export function effectiveMoves<One extends Pick<LoggedMove, "id" | "rollbackOf">>(
+  moves: readonly One[],
+): One[] {
+  const standing: One[] = [];
+  for (const move of moves) {
+    if (move.rollbackOf === null) standing.push(move);
+    else while ((standing.at(-1)?.id ?? -1) >= move.rollbackOf) standing.pop();
+  }
+  return standing;
+}
+
+/**
+ * Deletes a model that nothing names, then its weights, which its run lists no more; otherwise
+ * fails with `state_conflict`. The log of moves keeps its id.
+ */
+export async function deleteModel(parts: Parts, row: ModelRow): Promise<void> {
+  const { database } = parts;
+  const id = sql`${row.modelId}::uuid`;
+  const remove = sql`
+    WITH gone AS (
+      DELETE FROM model WHERE id = ${id} AND NOT active
+        AND NOT EXISTS (SELECT FROM model_alias WHERE model_id = ${id})
+        AND NOT EXISTS (SELECT FROM training_run WHERE state IN ('queued', 'running')
+          AND settings->'pretrained'->>'model_id' = ${row.modelId})
+      RETURNING id, run_id, storage_key),
+    listed AS (
+      UPDATE training_run r SET artifacts = (
+          SELECT coalesce(jsonb_agg(one ORDER BY n), '[]')
+            FROM jsonb_array_elements(r.artifacts) WITH ORDINALITY a(one, n)
+           WHERE one->>'key' <> gone.storage_key)
+        FROM gone WHERE r.id = gone.run_id)
+    SELECT id FROM gone`;
+  const lock = lockRegistry(row.workspaceId);
+  const [, rows] = await batch<[unknown, unknown]>(database, [lock, remove]).catch(
+    (thrown: unknown) => {
+      // A row of another room refers to it.
+      if (breaksReference(thrown)) return [[], []];
+      throw thrown;
+    },
+  );
+  if (rows.length === 0) {
+    const [now] = await listModels(database, [row.workspaceId], { modelId: row.modelId });
+    if (!now) throw new Failure("not_found", "no such model in your workspaces");
+    const named = [...(now.active ? ["active"] : []), ...now.aliases].join(", ");
+    const why = named
+      ? `it is ${named}; name another one first`
+      : "a run, endpoint or rollout uses it";
+    throw new Failure("state_conflict", `the model cannot be deleted: ${why}`);
+  }
+  await discardObjects(parts, [row.storageKey]);
+}

@@ -1,0 +1,155 @@
+// What a run learns from: a job's annotations as they are when it starts, written down once. Later
+// edits of the job, and its end, change nothing of it.
+
+import { sql } from "drizzle-orm";
+import { Failure } from "../../../../shared/errors.ts";
+import type { ObjectSource } from "../../../../shared/tasks/tasks.ts";
+import type { DatasetReport } from "../../../../shared/wire/dataset-report.ts";
+import type { TrainSettings } from "../../../../shared/wire/training.ts";
+import type { Database } from "../../../http/database.ts";
+import type { Parts } from "../../base/parts.ts";
+import { type DatasetPlan, planDataset, writePlan } from "../../labeling/datasets/manifest.ts";
+import { qualityReport, SMALL_AREA } from "../../labeling/datasets/quality.ts";
+import { isLive, type JobRow } from "../../labeling/jobs/jobs.ts";
+
+/** A dataset as its run's row keeps it. */
+export interface RunDataset {
+  manifest: Pick<ObjectSource, "key" | "bytes">;
+  sha256: string;
+  /** The objects that it is made of, and the videos whose they are. */
+  sources: Pick<ObjectSource, "key" | "bytes">[];
+  videos: string[];
+  train: number;
+  val: number;
+  /** Frames that the gap of the split left out; absent in rows of older releases. */
+  leftOut?: { frames: number; annotatedFrames: number };
+}
+
+type Split = Pick<TrainSettings, "seed" | "val_share">;
+
+const planOf = (database: Database, job: JobRow, { seed, val_share: valShare }: Split) =>
+  planDataset(database, job, {
+    seed,
+    valShare,
+    include: "not_rejected",
+    background: true,
+    duplicates: false,
+    splitGap: true,
+  });
+
+/** Why no run may learn from a job in its state, in a sentence for its owner; null when one may. */
+export function unfinishedReason(job: Pick<JobRow, "state">): string | null {
+  if (job.state === "completed") return null;
+  const next = isLive(job)
+    ? "wait for its end"
+    : "resume it, or duplicate it: the copy is a finished job of what was labeled";
+  return `the job is ${job.state}; only a finished one is trained on: ${next}`;
+}
+
+/** Why a job cannot be trained on as it stands, in a sentence for its owner; null when it can. */
+function refusalOf(plan: DatasetPlan): string | null {
+  const sides = { train: { frames: 0, annotated: 0 }, val: { frames: 0, annotated: 0 } };
+  for (const { video, sides: side } of plan.splits) {
+    for (const [frame, which] of side) {
+      sides[which].frames++;
+      if (video.counts.has(frame)) sides[which].annotated++;
+    }
+  }
+  if (plan.splits.every(({ video }) => video.counts.size === 0)) {
+    return "the job has no annotation to learn from: label frames, or lower its threshold";
+  }
+  const bare = (["train", "val"] as const).find((side) => sides[side].annotated === 0);
+  if (!bare) return null;
+  const purpose = bare === "train" ? "learn from" : "measure on";
+  return (
+    `the split leaves no annotated frame to ${purpose}: ` +
+    "annotate more frames, or give another seed or val_share"
+  );
+}
+
+/** Whether an image to train on has a mask: without one no run can learn masks. */
+async function hasMasks(database: Database, plan: DatasetPlan): Promise<boolean> {
+  const { rows } = await database.execute<{ video: string; frames: number[] }>(sql`
+    SELECT a.video_id::text AS video, array_agg(DISTINCT a.frame_index) AS frames
+      FROM annotation a WHERE ${plan.wanted} AND a.polygon IS NOT NULL GROUP BY a.video_id`);
+  const sides = new Map(plan.splits.map((split) => [split.video.id, split.sides]));
+  return rows.some(({ video, frames }) =>
+    frames.some((frame) => sides.get(video)?.get(frame) === "train"),
+  );
+}
+
+/**
+ * Writes a job's dataset down under a key. Fails with `invalid_request` when there is nothing to
+ * learn from, or nothing to measure on.
+ */
+export async function writeDataset(
+  parts: Pick<Parts, "database" | "bucket">,
+  job: JobRow,
+  { key, split }: { key: string; split: Split & Pick<TrainSettings, "task"> },
+): Promise<{ dataset: RunDataset; classes: string[] }> {
+  const plan = await planOf(parts.database, job, split);
+  const refusal = refusalOf(plan);
+  if (refusal) throw new Failure("invalid_request", `job_id: ${refusal}`);
+  if (split.task === "segmentation" && !(await hasMasks(parts.database, plan))) {
+    const detail = "task: no frame to train on has a mask; label with masks, or train a detection";
+    throw new Failure("invalid_request", detail);
+  }
+  // A video none of whose frames is used is not fetched either.
+  const splits = plan.splits.filter(({ sides }) => sides.size > 0);
+  const { manifest, sha256, videos } = await writePlan(parts, { ...plan, splits }, key);
+  const withoutAddress = ({ key: objectKey, bytes }: ObjectSource) => ({ key: objectKey, bytes });
+  const sides = splits.flatMap((one) => [...one.sides.values()]);
+  const train = sides.filter((side) => side === "train").length;
+  const dataset = {
+    manifest: withoutAddress(manifest),
+    sha256,
+    sources: videos.map(withoutAddress),
+    videos: splits.map(({ video }) => video.id),
+    train,
+    val: sides.length - train,
+    leftOut: {
+      frames: plan.counts.leftOutFrames,
+      annotatedFrames: plan.counts.leftOutAnnotatedFrames,
+    },
+  };
+  return { dataset, classes: plan.classes };
+}
+
+interface CountedRow extends Record<string, unknown> {
+  small: number;
+  classes: { number: number; count: number; frames: number }[];
+}
+
+/**
+ * The quality report of a job's dataset. It counts every frame of the dataset; frames that the
+ * split of a run leaves out are counted apart.
+ */
+export async function reportOf(
+  database: Database,
+  job: JobRow,
+  split: Split,
+): Promise<DatasetReport> {
+  const plan = await planOf(database, job, split);
+  const own = sql`job_id = ${job.id}::uuid AND review <> 'rejected' AND NOT repeated`;
+  const { rows } = await database.execute<CountedRow>(sql`
+    SELECT (SELECT coalesce(sum(annotations), 0) FROM area_count
+        WHERE ${own} AND bin < area_bin(${SMALL_AREA}::float8))::int AS small,
+      (SELECT coalesce(json_agg(json_build_object('number', number, 'count', n,
+          'frames', coalesce(frames, 0))), '[]') FROM (
+          SELECT class_number AS number, sum(annotations)::int AS n FROM annotation_count
+           WHERE ${own} AND shown GROUP BY class_number) k
+        LEFT JOIN (
+          -- Many frames have the same classes.
+          SELECT number, sum(frames)::int AS frames FROM (
+              SELECT classes, count(*) AS frames FROM frame_count
+               WHERE job_id = ${job.id}::uuid GROUP BY classes) k, unnest(classes) number
+           GROUP BY number) f USING (number)) AS classes`);
+  const [counted] = rows as [CountedRow];
+  const byNumber = new Map(counted.classes.map((one) => [one.number, one]));
+  const classes = plan.classes.map((name, index) => {
+    const { count = 0, frames = 0 } = byNumber.get(plan.numbers[index] as number) ?? {};
+    return { class: name, count, frames };
+  });
+  const refusal = unfinishedReason(job) ?? refusalOf(plan);
+  return qualityReport(job.id, { ...plan.counts, small: counted.small, classes }, refusal);
+}

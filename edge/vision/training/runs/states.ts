@@ -1,0 +1,29 @@
+// The life of a training run, as a table. Every change of `training_run.state` in SQL names the
+// states that it may leave, and they are those listed here.
+
+import type { TrainingRun } from "../../../../shared/wire/training.ts";
+
+export type RunState = TrainingRun["status"];
+
+/** From where each move may be made, and to where it leads. */
+export const MOVES = {
+  /** A node took the run's task. */
+  begin: { from: ["queued"], to: "running" },
+  /** The training finished, and its model is in the registry. */
+  complete: { from: ["running"], to: "completed" },
+  /** It could not be done; or an administrator said so. */
+  fail: { from: ["queued", "running"], to: "failed" },
+  /** Somebody asked for it; what was trained until then is in the registry. */
+  stop: { from: ["queued", "running"], to: "stopped" },
+  /** From its last checkpoint, or from the beginning where there is none. */
+  resume: { from: ["stopped", "failed"], to: "queued" },
+} as const satisfies Record<string, { from: readonly RunState[]; to: RunState }>;
+
+export type Move = keyof typeof MOVES;
+
+/** Whether a move may be made from a state. */
+export const mayMove = (state: RunState, move: Move): boolean =>
+  (MOVES[move].from as readonly RunState[]).includes(state);
+
+/** Whether a run of this state is over: no task of it waits or runs. */
+export const hasEnded = (state: RunState): boolean => state !== "queued" && state !== "running";

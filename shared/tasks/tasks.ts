@@ -1,0 +1,477 @@
+// The kinds of task that the vision service gives to GPU nodes: what each carries and comes to, and
+// what queue and node know of it: an entry of `TASK_KINDS` each, and a runner in `gpu-node/tasks`.
+
+import { z } from "zod";
+import { ConfidenceBins } from "../detector/confidence-bins.ts";
+import { Bbox, Point, Prediction, Rle } from "../shapes.ts";
+import { ExportedFile, ExportWish } from "../wire/exports.ts";
+import {
+  ArtifactObject,
+  EPOCHS_MAX,
+  METRICS_RULES,
+  MetricMap,
+  ResolvedSettings,
+  RunEpoch,
+  TrainSettings,
+} from "../wire/training.ts";
+import { ComparedFile, ComparisonOutcome, ComparisonRules } from "./comparison-task.ts";
+import { MaskedPrediction, PredictAsk, Uncut } from "./predict-task.ts";
+import { SamRequest, SamResult } from "./sam.ts";
+import { ModelSource, ObjectSource, ObjectTarget, StoredObject } from "./task-objects.ts";
+import {
+  WorkflowAnswer,
+  WorkflowTask,
+  WorkflowVideoAnswer,
+  WorkflowVideoTask,
+} from "./workflow-task.ts";
+
+/** A whole number that fits into the database's `int`. */
+const int32 = () => z.number().int().min(0).max(2_147_483_647);
+
+// Everybody knows boxes, clicks, predictions and what the store has from here.
+export { Bbox, ModelSource, ObjectSource, ObjectTarget, Point, Prediction, StoredObject };
+
+/** Layouts of an exported dataset. */
+export const EXPORT_FORMATS = ["yolo", "yolo-seg", "coco", "voc", "cvat"] as const;
+
+/** What to look for. Text is grounded in the segmenter's vocabulary, or refused. */
+export const Prompt = z.discriminatedUnion("kind", [
+  z.object({ kind: z.literal("text"), class_name: z.string(), text: z.string() }),
+  z.object({
+    kind: z.literal("exemplar"),
+    class_name: z.string(),
+    /** Boxes on frames of the store, or crops as base64 images. */
+    exemplars: z.array(
+      z.union([
+        z.object({ video: ObjectSource, frame_index: z.number().int(), bbox: Bbox }),
+        z.object({ crop: z.string() }),
+      ]),
+    ),
+  }),
+]);
+export type Prompt = z.infer<typeof Prompt>;
+
+/** One object that a segmenter detected on a frame. */
+export const Detection = z.object({
+  class_name: z.string(),
+  bbox: Bbox,
+  confidence: z.number().min(0).max(1),
+  /** Outer ring of the mask, x and y in turn, pixels of the source frame; null without a mask. */
+  polygon: z.array(z.number()).nullable(),
+  /** Index in the frame's list of another class's detection of the same object. */
+  duplicate_of: z.number().int().nullable(),
+});
+export type Detection = z.infer<typeof Detection>;
+
+/** Sentences for people. */
+const Warnings = z.array(z.string().max(2_000)).max(200);
+
+export const FrameDetections = z.object({
+  frame_index: z.number().int(),
+  detections: z.array(Detection),
+});
+export type FrameDetections = z.infer<typeof FrameDetections>;
+
+/** A mask in the three forms that users ask for. */
+export const Mask = z
+  .object({
+    png: z.string().meta({ description: "base64 PNG, one channel, 255 on the object" }),
+    rle: Rle,
+    polygon: z.array(z.number()),
+    bbox: Bbox,
+    score: z.number().min(0).max(1),
+  })
+  .meta({ id: "Mask" });
+export type Mask = z.infer<typeof Mask>;
+
+const videoSource = { video: ObjectSource, video_id: z.string() };
+
+/** Pixels of an image's longest side, frames a second and seconds: beyond them is no video. */
+const SIDE_MAX = 65_535;
+const FPS_MAX = 1e6;
+const DURATION_SECONDS_MAX = 1e9;
+
+/** The object from which a training run goes on. */
+export const Checkpoint = StoredObject.extend({
+  /** Epochs done. */
+  epoch: z.number().int().min(0).max(EPOCHS_MAX),
+  /** Batches done of the epoch under way. */
+  batch: int32(),
+});
+export type Checkpoint = z.infer<typeof Checkpoint>;
+
+/** A model as the registry takes it in. */
+export const TrainedModel = z.object({
+  weights: StoredObject.extend({ sha256: z.string().regex(/^[0-9a-f]{64}$/) }),
+  parameters: z.number().int().min(0),
+  epoch: RunEpoch.shape.epoch,
+  metrics: MetricMap,
+  /** Nodes that do not say it measured by the older rule. */
+  metrics_rule: z.enum(METRICS_RULES).default("iou_first"),
+  /** What it found on the validation split, by confidence; older nodes do not tell. */
+  confidence_bins: ConfidenceBins.nullable().default(null),
+});
+export type TrainedModel = z.infer<typeof TrainedModel>;
+
+/** An object that a run left. Weights have with them what the registry stores of a model. */
+export const RunArtifact = ArtifactObject.extend({ model: TrainedModel.optional() });
+export type RunArtifact = z.infer<typeof RunArtifact>;
+
+/** What a train task reports beside `done` and `total`, which are batches. */
+export const TrainDetail = z.object({
+  epoch: z.number().int().min(0).max(EPOCHS_MAX),
+  batch: int32(),
+  batches: int32(),
+  losses: RunEpoch.shape.losses.nullable(),
+  learning_rate: z.number().nullable(),
+  images_per_second: z.number().nullable(),
+  memory_bytes: z.number().nullable(),
+  eta_seconds: z.number().nullable(),
+  resolved: ResolvedSettings.nullable(),
+  /** The newest epochs, oldest first; the same one may come many times. */
+  recent: z.array(RunEpoch).max(20),
+  /** The newest lines, numbered from 1 through all attempts; the same one may come many times. */
+  log: z.array(z.object({ n: int32(), line: z.string() })).max(50),
+  checkpoint: Checkpoint.nullable(),
+});
+export type TrainDetail = z.infer<typeof TrainDetail>;
+
+/**
+ * Where a node has room for a task: `interactive` work is answered in seconds, `short` work in
+ * minutes, and somebody waits for both, so neither stands behind `batch` work; `build` and
+ * `training` have processes of their own, for up to an hour and for days.
+ */
+export const TASK_LANES = ["interactive", "short", "batch", "build", "training"] as const;
+export type TaskLane = (typeof TASK_LANES)[number];
+
+/**
+ * What a node must have to do a task: `engine` is the training engine, with its torch; `trtexec` is
+ * TensorRT's builder, with a GPU.
+ */
+export type TaskNeed = "ffmpeg" | "segmenter" | "engine" | "trtexec";
+
+const PRIORITY_DEFAULT = 0;
+/** Claimed before all that nobody waits for. */
+const PRIORITY_SHORT = 50;
+/** Claimed before all else. */
+const PRIORITY_INTERACTIVE = 100;
+
+const samPayload = SamRequest.extend({
+  video: ObjectSource,
+  /** Frames a second to look at; null is every frame. */
+  fps: z.number().positive().nullable(),
+  frames_max: z.number().int().positive(),
+  uncut: Uncut,
+});
+
+/** A model of the registry, and the file that is wanted of it. */
+const modelExportPayload = ExportWish.extend({
+  model: ModelSource,
+  /** Frames of the model's dataset, to verify on; one that is gone by then is left out. */
+  images: z.array(ObjectSource),
+  /** What the model learned from: an ExportManifest, and its videos by key. */
+  dataset: z
+    .object({ manifest: ObjectSource, videos: z.array(ObjectSource) })
+    .nullable()
+    .default(null),
+  file: ObjectTarget,
+});
+
+/** What all kinds of task that make a model's file share. */
+const modelExportKind = (lane: TaskLane, needs: readonly TaskNeed[]) =>
+  ({
+    lane,
+    priority: PRIORITY_SHORT,
+    needs: ["ffmpeg", ...needs],
+    shared: false,
+    payload: modelExportPayload,
+    result: ExportedFile,
+  }) as const;
+
+/** A model, or a file of it that is run in its place. */
+const comparedModel = ComparedFile.extend({
+  model: ModelSource,
+  file: ObjectSource.nullable(),
+});
+
+/** What a kind of task is to the queue and to a node. */
+interface TaskKindEntry {
+  payload: z.ZodType;
+  result: z.ZodType;
+  lane: TaskLane;
+  /** Higher is claimed first; an enqueued task may have its own. */
+  priority: number;
+  needs: readonly TaskNeed[];
+  /** Whether tasks of the kind run beside each other in one process, such as in one batch. */
+  shared: boolean;
+}
+
+/** Every kind of task: all that the service and the nodes know of kinds derives from here. */
+export const TASK_KINDS = {
+  /** What a file is: decoded once, its frames' pts stored, a thumbnail made. */
+  probe: {
+    lane: "short",
+    priority: PRIORITY_SHORT,
+    needs: ["ffmpeg"],
+    shared: false,
+    payload: z.object({
+      ...videoSource,
+      filename: z.string(),
+      still: z.boolean(),
+      pts: ObjectTarget,
+      thumbnail: ObjectTarget,
+    }),
+    result: z.union([
+      z.object({
+        broken: z.null(),
+        content_type: z.string().regex(/^(video|image)\/[a-z0-9.+-]{1,60}$/),
+        width: z.number().int().min(1).max(SIDE_MAX),
+        height: z.number().int().min(1).max(SIDE_MAX),
+        fps: z.number().positive().max(FPS_MAX),
+        duration_seconds: z.number().min(0).max(DURATION_SECONDS_MAX),
+        frame_count: int32().min(1),
+        time_base: z.tuple([int32().min(1), int32().min(1)]),
+        probe: z.record(z.string(), z.unknown()),
+      }),
+      /** The file is no video that we take; the reason is for its owner. */
+      z.object({ broken: z.string() }),
+    ]),
+  },
+  /** Labels some frames of one video. */
+  label: {
+    lane: "batch",
+    priority: PRIORITY_DEFAULT,
+    needs: ["ffmpeg", "segmenter"],
+    shared: false,
+    payload: z.object({
+      ...videoSource,
+      job_id: z.string(),
+      prompts: z.array(Prompt).min(1),
+      frames: z.array(z.number().int()).min(1),
+      /** Pixels of a frame's longest side for the segmenter; null is the segmenter's own. */
+      resolution: z.number().int().nullable(),
+      /** Where the JPEG of each of `frames` goes, in their order; null where the store has it. */
+      images: z.array(ObjectTarget.nullable()),
+      segmenter: z.string().nullable(),
+    }),
+    result: z.object({
+      frames: z.array(FrameDetections),
+      segmenter: z.string(),
+      seconds: z.number(),
+      /** What people are to know of what the prompts find; older nodes do not say. */
+      warnings: Warnings.default([]),
+    }),
+  },
+  /** Labels a few frames and draws the detections. */
+  preview: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg", "segmenter"],
+    shared: false,
+    payload: z.object({
+      ...videoSource,
+      prompts: z.array(Prompt).min(1),
+      frames: z.array(z.number().int()).min(1),
+      resolution: z.number().int().nullable(),
+      threshold: z.number(),
+      segmenter: z.string().nullable(),
+    }),
+    result: z.object({
+      frames: z.array(FrameDetections.extend({ image: z.string() })),
+      segmenter: z.string(),
+      warnings: Warnings,
+    }),
+  },
+  /** A mask from clicks and, where given, a box on one frame; alternatives best first. */
+  segment: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg", "segmenter"],
+    shared: false,
+    payload: z.object({
+      ...videoSource,
+      frame_index: z.number().int(),
+      points: z.array(Point),
+      box: Bbox.nullable(),
+      segmenter: z.string().nullable(),
+    }),
+    result: z.object({ masks: z.array(Mask), segmenter: z.string() }),
+  },
+  /** JPEGs of single frames. */
+  frames: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg"],
+    shared: false,
+    payload: z.object({
+      ...videoSource,
+      frames: z.array(z.number().int()).min(1),
+      images: z.array(ObjectTarget),
+    }),
+    result: z.object({}),
+  },
+  /** A dataset as a zip. The annotations come as one JSON object of the store. */
+  export: {
+    lane: "short",
+    priority: PRIORITY_SHORT,
+    needs: ["ffmpeg"],
+    shared: false,
+    payload: z.object({
+      export_id: z.string(),
+      format: z.enum(EXPORT_FORMATS),
+      /** Whether a box without a mask gets its rectangle as polygon, in `coco` and `yolo-seg`. */
+      rectangles: z.boolean().default(true),
+      manifest: ObjectSource,
+      /** The manifest's videos, by key: only a payload's references are given addresses. */
+      videos: z.array(ObjectSource),
+      archive: ObjectTarget,
+    }),
+    result: z.object({ bytes: z.number().int(), summary: z.record(z.string(), z.unknown()) }),
+  },
+  /**
+   * A model as an ONNX file in single precision; `export` is a dataset's. Nodes of older releases
+   * make it, too. Offered once it gives what the model's predictor gives.
+   */
+  model_export: modelExportKind("short", []),
+  /** A model as a file of any other format or precision. */
+  device_export: modelExportKind("build", []),
+  /** A model as what TensorRT builds of it for the GPU of one node. */
+  engine_export: modelExportKind("build", ["trtexec"]),
+  /**
+   * Trains a detector on a dataset. A canceled one gives the same result: its model has the weights
+   * as they were when it stopped, and better weights before are an artifact.
+   */
+  train: {
+    lane: "training",
+    priority: PRIORITY_DEFAULT,
+    needs: ["ffmpeg", "engine"],
+    shared: false,
+    payload: z.object({
+      run_id: z.string(),
+      name: z.string(),
+      settings: TrainSettings,
+      /** An ExportManifest, and its videos by key. */
+      manifest: ObjectSource,
+      videos: z.array(ObjectSource),
+      /** The weights to begin with, and their file's format; null trains from scratch. */
+      pretrained: z
+        .union([
+          z.object({ weights: ObjectSource, format: z.enum(["safetensors", "onnx"]) }),
+          // Those of the node: one that lacks them leaves the task to others.
+          z.object({ dataset: z.string() }),
+        ])
+        .nullable(),
+      /** How far an earlier attempt got; null for the first. */
+      resume: z.object({ checkpoint: ObjectSource, at: Checkpoint }).nullable(),
+    }),
+    result: z.object({
+      stopped: z.boolean(),
+      history: z.array(RunEpoch),
+      resolved: ResolvedSettings.nullable(),
+      /** Null where no step was taken yet. */
+      model: TrainedModel.nullable(),
+      checkpoint: Checkpoint.nullable(),
+      artifacts: z.array(RunArtifact),
+    }),
+  },
+  /** Opens a model and predicts once, so that the next prediction is a fast one. */
+  warm: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg"],
+    shared: true,
+    payload: z.object({ model: ModelSource }),
+    result: z.object({ seconds: z.number() }),
+  },
+  /** Predicts on frames of a video or image of the store. */
+  predict: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg"],
+    shared: true,
+    payload: PredictAsk,
+    result: z.object({
+      width: z.number().int().min(1).max(SIDE_MAX),
+      height: z.number().int().min(1).max(SIDE_MAX),
+      frames: z.array(
+        z.object({
+          frame_index: int32(),
+          /** Seconds from the first frame. */
+          time: z.number().min(0).max(DURATION_SECONDS_MAX),
+          predictions: z.array(MaskedPrediction),
+        }),
+      ),
+      /** How many frames beyond `frames_max` were left out. */
+      left_out: int32(),
+      /** Masks of objects that are told, beyond the bounds; only where masks were asked for. */
+      masks_left_out: int32().optional(),
+      seconds: z.number(),
+    }),
+  },
+  /** Holds two models against each other on the same decoded frames. */
+  comparison: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg"],
+    shared: true,
+    payload: ComparisonRules.extend({
+      models: z.tuple([comparedModel, comparedModel]),
+      /** An image or video; null where it is the frames of `dataset`, an ExportManifest. */
+      video: ObjectSource.nullable(),
+      dataset: z.object({ manifest: ObjectSource, videos: z.array(ObjectSource) }).nullable(),
+      report: ObjectTarget,
+      overlays: z.array(ObjectTarget),
+    }),
+    result: ComparisonOutcome,
+  },
+  /** Looks for what prompts mean on an uploaded image. */
+  sam: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg", "segmenter"],
+    shared: false,
+    payload: samPayload,
+    result: SamResult,
+  },
+  /** The same on frames of an uploaded clip: minutes of work, as long as labeling them is. */
+  sam_video: {
+    lane: "batch",
+    priority: PRIORITY_SHORT,
+    needs: ["ffmpeg", "segmenter"],
+    shared: false,
+    payload: samPayload,
+    result: SamResult,
+  },
+  /** Runs a workflow on its inputs; a run that failed is a result, too. */
+  workflow: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg"],
+    shared: false,
+    payload: WorkflowTask,
+    result: WorkflowAnswer,
+  },
+  /** Runs a workflow on the frames of an uploaded clip. A canceled one gives those done. */
+  workflow_video: {
+    lane: "batch",
+    priority: PRIORITY_SHORT,
+    needs: ["ffmpeg"],
+    shared: false,
+    payload: WorkflowVideoTask,
+    result: WorkflowVideoAnswer,
+  },
+} as const satisfies Record<string, TaskKindEntry>;
+
+export type TaskKind = keyof typeof TASK_KINDS;
+/** In the table's order. */
+export const TASK_KIND_NAMES = Object.keys(TASK_KINDS) as TaskKind[];
+
+/** Whether a kind is one that this build knows. */
+export const isTaskKind = (kind: string): kind is TaskKind => Object.hasOwn(TASK_KINDS, kind);
+
+/** What the table says of a kind by its name; null of one that this build does not know. */
+export const taskKind = (kind: string): TaskKindEntry | null =>
+  isTaskKind(kind) ? TASK_KINDS[kind] : null;
+
+export type TaskPayload<Kind extends TaskKind> = z.infer<(typeof TASK_KINDS)[Kind]["payload"]>;
+export type TaskResult<Kind extends TaskKind> = z.infer<(typeof TASK_KINDS)[Kind]["result"]>;
