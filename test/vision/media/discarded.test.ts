@@ -4,7 +4,12 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";
 import { systemClock } from "../../../shared/time.ts";
-import { createTrainingWorld, labelsOf, type TrainingWorld } from "../../support/training-world.ts";
+import {
+  createTrainingWorld,
+  epoch,
+  labelsOf,
+  type TrainingWorld,
+} from "../../support/training-world.ts";
 
 let w: TrainingWorld;
 beforeAll(async () => {
@@ -79,4 +84,29 @@ it("an export's are listed with its job, and a run's folder with its run", async
   await w.admin.ok("POST", `/train/${runId}/stop`);
   expect((await w.admin.send("DELETE", `/train/${runId}`)).status).toBe(204);
   expect((await listed()).join()).toContain(runId);
+});
+
+it("what the end of a round named stays when the run goes on, and goes after the grace", async () => {
+  const runId = await w.train({ epochs: 9 });
+  const task = await w.claimed();
+  await w.admin.ok("POST", `/train/${runId}/stop`);
+  const first = { ...(await w.stored(task, "checkpoint.bin")), epoch: 1, batch: 0 };
+  const flushed = await w.result(task, [epoch(1)], { stopped: true, checkpoint: first });
+  await w.finish(task, { outcome: "cancelled", result: flushed });
+  await w.admin.ok("POST", `/train/${runId}/resume`);
+  const ofRound = (await listed()).filter((key) => key.includes(runId));
+  expect(ofRound).toContain(first.key);
+  const next = await w.claimed();
+  const replaced = { ...(await w.stored(next, "checkpoint.bin")), epoch: 2, batch: 0 };
+  await w.report(next, { epoch: 3, recent: [epoch(2)], checkpoint: replaced });
+  const last = { ...(await w.stored(next, "checkpoint.bin")), epoch: 3, batch: 0 };
+  await w.report(next, { epoch: 4, recent: [epoch(3)], checkpoint: last });
+  const done = await w.result(next, [epoch(2), epoch(3)]);
+  await w.finish(next, { outcome: "finished", result: done });
+  const kept = await w.keys(runId);
+  expect(kept).toEqual(expect.arrayContaining(ofRound));
+  expect(kept).not.toContain(replaced.key);
+  await pass(36);
+  await w.world.tick(systemClock());
+  expect(await w.keys(runId)).not.toContain(first.key);
 });

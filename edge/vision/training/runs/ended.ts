@@ -6,6 +6,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { TASK_KINDS, type TaskResult, type TrainedModel } from "../../../../shared/tasks/tasks.ts";
 import type { ArtifactObject } from "../../../../shared/wire/training.ts";
 import { batch } from "../../../http/database.ts";
+import { discardedAmong } from "../../../http/discarded-objects.ts";
 import { pagesOf } from "../../../http/object-pages.ts";
 import { jsonb } from "../../../http/storable.ts";
 import { discardObjects } from "../../base/discard.ts";
@@ -181,8 +182,9 @@ export const insertModel = (
   ON CONFLICT (run_id, round) DO NOTHING`;
 
 /**
- * Deletes what attempts left that nobody names: checkpoints before the last, images of an earlier
- * round, uploads that a crash cut off. What came after the run's end is of a later round.
+ * Deletes what attempts left that nobody names: checkpoints before the last, uploads that a crash
+ * cut off. What the end of an earlier round named stays for its grace; what came after the run's
+ * end is of a later round.
  */
 async function sweepFolder(parts: Parts, run: RunRow): Promise<void> {
   const folder = folderOf(run);
@@ -200,13 +202,15 @@ async function sweepFolder(parts: Parts, run: RunRow): Promise<void> {
 }
 
 async function deleteObjects(
-  { bucket }: Parts,
+  { bucket, database }: Parts,
   prefix: string,
   wanted: (object: { key: string; uploaded: Date }) => boolean,
 ): Promise<void> {
   for await (const page of pagesOf(bucket, prefix)) {
     const keys = page.filter(wanted).map(({ key }) => key);
-    if (keys.length > 0) await bucket.delete(keys);
+    const inGrace = await discardedAmong(database, keys);
+    const gone = keys.filter((key) => !inGrace.has(key));
+    if (gone.length > 0) await bucket.delete(gone);
   }
 }
 

@@ -75,7 +75,7 @@ export async function resumeRun(
   { epochs = run.settings.epochs }: { epochs?: number | undefined },
 ): Promise<RunRow> {
   const { database } = parts;
-  const { runId, workspaceId, round, checkpoint } = run;
+  const { runId, workspaceId, round, checkpoint, artifacts } = run;
   if (!mayMove(run.state, "resume")) {
     throw new Failure("state_conflict", `the run is ${run.state}: there is nothing to resume`);
   }
@@ -108,6 +108,9 @@ export async function resumeRun(
   if (rows.length === 0) {
     throw new Failure("state_conflict", "the run is no more stopped or failed");
   }
+  // A database that is set back to the end of the round before names them again.
+  const ofRound = [checkpoint, ...artifacts].flatMap((object) => object?.key ?? []);
+  await discardObjects(parts, ofRound);
   const resumed = await findRun(database, [workspaceId], runId);
   await enqueueRun(parts, resumed);
   return resumed;

@@ -6,6 +6,7 @@ import type { TaskProgress } from "../../../../shared/tasks/node-protocol.ts";
 import { type Checkpoint, TrainDetail } from "../../../../shared/tasks/tasks.ts";
 import type { RunEpoch } from "../../../../shared/wire/training.ts";
 import { batch } from "../../../http/database.ts";
+import { discardedAmong } from "../../../http/discarded-objects.ts";
 import { jsonb } from "../../../http/storable.ts";
 import type { Parts } from "../../base/parts.ts";
 import type { NewEvent } from "../../tasks/progress/progress.ts";
@@ -186,8 +187,11 @@ async function rememberCheckpoint(
     { taskId, fence },
     { resume: resumeFrom(checkpoint) },
   );
-  const gone = new Set([before?.key, resume].filter((key) => key && key !== checkpoint.key));
-  if (amended && gone.size > 0) await parts.bucket.delete([...gone] as string[]);
+  const former = [before?.key, resume].filter((key) => key && key !== checkpoint.key) as string[];
+  if (!amended || former.length === 0) return;
+  const inGrace = await discardedAmong(parts.database, former);
+  const gone = former.filter((key) => !inGrace.has(key));
+  if (gone.length > 0) await parts.bucket.delete(gone);
 }
 
 function eventsOf(

@@ -143,7 +143,7 @@ function addProgress(app: App<Parts>) {
     const run = await runFor(context, context.req.valid("param").run_id, "viewer");
     const { accountId, session } = callerOf(context);
     const guest = { accountId, session, workspaceId: run.workspaceId };
-    const request = { topic: topicOf(run), ...guest, requestUrl: context.req.url };
+    const request = { topic: topicOf(run), ...guest };
     return context.json(await issueTicket(context.var.service, request), 200);
   });
 }
