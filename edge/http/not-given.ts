@@ -67,6 +67,8 @@ function withFewUnknown(
   return Object.fromEntries([...known, ...unknown].map((key) => [key, given[key]]));
 }
 
+const sizeOf = (body: unknown) => Object.keys(body as object).length;
+
 /** A body without what is not given; the same one where nothing is so. */
 function stripped(schema: z.core.$ZodType, value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
@@ -85,8 +87,11 @@ function stripped(schema: z.core.$ZodType, value: unknown): unknown {
   if (options) {
     const candidates = options.map((option) => ({ option, body: stripped(option, value) }));
     if (candidates.every(({ body }) => body === value)) return value;
-    const changed = candidates.find(({ body }) => body !== value);
-    return (candidates.find(({ option, body }) => takes(option, body)) ?? changed)?.body;
+    const taken = candidates.find(({ option, body }) => takes(option, body));
+    // Where none takes it, what the option says that knows more of its members.
+    const changed = candidates.filter(({ body }) => body !== value);
+    return (taken ?? changed.toSorted((one, other) => sizeOf(other.body) - sizeOf(one.body))[0])
+      ?.body;
   }
   if (Array.isArray(value)) {
     const given: unknown[] = value;

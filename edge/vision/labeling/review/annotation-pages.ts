@@ -142,7 +142,7 @@ export async function listAnnotations(
     database,
     [
       BY_INDEX,
-      sql`SELECT (${totalOf(filter) ?? sql`SELECT count(*) FROM ${stored(filter)} a WHERE ${where}`})::int
+      sql`SELECT (${totalOf(filter) ?? countOf(filter, where)})::int
       AS total`,
       sql`WITH lookup AS MATERIALIZED (SELECT ${way} AS way)
       SELECT ${columns} FROM (
@@ -197,6 +197,24 @@ function groupsOf({ jobId, className, accepted, source }: AnnotationFilter): SQL
   return allOf(conditions);
 }
 
+/** Whether a filter names a class, a review or a source. */
+const isOfGroups = ({ className, accepted, source }: AnnotationFilter) =>
+  className !== undefined || accepted !== undefined || Boolean(source);
+
+/** How many annotations have the class, review and source of a filter, for a SELECT. */
+const groupsSize = (filter: AnnotationFilter): SQL => sql`(
+  SELECT coalesce(sum(annotations), 0) FROM annotation_count n WHERE ${groupsOf(filter)})`;
+
+/** Those of them that meet a condition on `a`, as a SELECT; none where `isWanted` is false. */
+const groupRows = (filter: AnnotationFilter, where: SQL, isWanted = sql`true`): SQL => sql`
+  SELECT a.* FROM (
+      SELECT DISTINCT class_number, review, source FROM annotation_count n
+       WHERE ${groupsOf(filter)} AND annotations > 0 AND ${isWanted}) n
+    CROSS JOIN LATERAL (
+      -- By its index, whatever statistics say: the table may have been filled just now.
+      SELECT * FROM annotation a WHERE ${where} AND a.class_number = n.class_number
+         AND a.review = n.review AND a.source = n.source OFFSET 0) a`;
+
 /** A way to find the annotations that a filter names without reading all in their order. */
 interface Lookup {
   /** How many it would read, for a SELECT. */
@@ -213,25 +231,17 @@ function lookupsOf(
   where: SQL,
   { sort, stretches }: { sort: Order; stretches: readonly SQL[] },
 ): Lookup[] {
-  const { className, accepted, source, confidenceMax, frame, trackId } = filter;
+  const { confidenceMax, frame, trackId } = filter;
   const following = sql`(${sql.join([...stretches], sql` OR `)})`;
   const byPlace = (isWanted: SQL) => sql`
     SELECT a.* FROM ${stored(filter, isWanted)} a WHERE ${where} AND ${following}`;
   if (frame || trackId !== undefined) return [{ size: sql`0`, sizeMax: 0, rows: byPlace }];
   const lookups: Lookup[] = [];
-  if (className !== undefined || accepted !== undefined || source) {
-    const groups = sql`annotation_count n WHERE ${groupsOf(filter)}`;
+  if (isOfGroups(filter)) {
     lookups.push({
-      size: sql`(SELECT coalesce(sum(annotations), 0) FROM ${groups})`,
+      size: groupsSize(filter),
       sizeMax: LOOKED_UP_MAX,
-      rows: (isWanted) => sql`
-        SELECT a.* FROM (
-            SELECT DISTINCT class_number, review, source FROM ${groups}
-               AND annotations > 0 AND ${isWanted}) n
-          CROSS JOIN LATERAL (
-            -- By its index, whatever statistics say: the table may have been filled just now.
-            SELECT * FROM annotation a WHERE ${where} AND a.class_number = n.class_number
-               AND a.review = n.review AND a.source = n.source AND ${following} OFFSET 0) a`,
+      rows: (isWanted) => groupRows(filter, sql`${where} AND ${following}`, isWanted),
     });
   }
   // In the order of frames those of a video stand together as it is.
@@ -253,6 +263,15 @@ function lookupsOf(
     });
   }
   return lookups;
+}
+
+/** How many annotations a filter names where no counts tell it, for a SELECT: they are read. */
+function countOf(filter: AnnotationFilter, where: SQL): SQL {
+  const count = (from: SQL) => sql`SELECT count(*) FROM ${from} a WHERE ${where}`;
+  const byPlace = count(stored(filter));
+  if (!isOfFrames(filter) || !isOfGroups(filter)) return byPlace;
+  return sql`SELECT CASE WHEN ${groupsSize(filter)} <= ${LOOKED_UP_MAX}::int
+    THEN (${count(sql`(${groupRows(filter, where)})`)}) ELSE (${byPlace}) END`;
 }
 
 /** How many annotations a filter of frames alone names, for a SELECT. */

@@ -474,7 +474,8 @@ describe("a job of 20,000 annotations, right after they were stored", () => {
       "frames from one on": () => page({ fromIndex: 250 }),
       "what is pending in a video": () => page({ videoId: videos[0], accepted: null }),
       "a rare class in frames from one on": () =>
-        page({ fromIndex: 499, className: "dog" }, "confidence"),
+        page({ fromIndex: 10, className: "dog" }, "confidence"),
+      "a rare class of a video": () => page({ videoId: videos[0], className: "dog" }),
     };
     const read: Record<string, number> = {};
     for (const [name, act] of Object.entries(reads))
