@@ -175,7 +175,7 @@ const pause = (ms: number) => new Promise<void>((done) => setTimeout(done, ms));
 async function follow(api: VisionApi, jobId: string): Promise<JobProgress> {
   const started = systemClock();
   const { url } = await api.post<{ url: string }>(`/jobs/${jobId}/ticket`, {});
-  const socket = new WebSocket(url.replace(/^http/, "ws"));
+  const socket = api.socket(url);
   await new Promise<void>((done, fail) => {
     socket.onerror = () => fail(new Error("the progress socket failed"));
     socket.onclose = () => done();

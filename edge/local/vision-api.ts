@@ -8,6 +8,8 @@ export interface VisionApi {
   delete<Reply>(path: string): Promise<Reply>;
   /** The bytes behind an address that an answer named. */
   bytes(address: string): Promise<Uint8Array>;
+  /** A WebSocket to such an address. */
+  socket(address: string): WebSocket;
 }
 
 /** The routes of a service, under an access token where one is given. */
@@ -38,5 +40,6 @@ export function visionApi(url: string, token?: string): VisionApi {
       const response = await fetch(new URL(address, url), { headers });
       return (await checked(response)).bytes();
     },
+    socket: (address) => new WebSocket(new URL(address, url)),
   };
 }

@@ -173,7 +173,7 @@ async function backfill(round: number) {
 async function listen() {
   const path = `/jobs/${long.jobId}/ticket`;
   const { url } = await admin.post<{ url: string }>(path, {});
-  const socket = new WebSocket(url.replace(/^http/, "ws"));
+  const socket = admin.socket(url);
   let last = performance.now();
   const closed = new Promise<void>((done) => socket.addEventListener("close", () => done()));
   socket.addEventListener("message", ({ data }) => {

@@ -149,9 +149,9 @@ const addressOfListener = async () => {
   if (!guest) throw new Error("more listeners than people");
   const { url } = await issueTicket(
     { tokenSecret: new Secret(SECRET), clock: systemClock },
-    { topic, ...guest, workspaceId, requestUrl: workers.urls.vision },
+    { topic, ...guest, workspaceId },
   );
-  return url;
+  return new URL(url, workers.urls.vision);
 };
 const arrivals: number[] = [];
 let sentAt = 0;

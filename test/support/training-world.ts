@@ -196,7 +196,7 @@ export async function createTrainingWorld(
       const { objects } = await world.media.list();
       return objects.map(({ key }) => key).filter((key) => key.includes(id));
     };
-    const listen = (id: string) => listenTo(admin, id);
+    const listen = (id: string) => listenTo(admin, world.urls.vision, id);
     return { train, run, claimed, report, stored, result, finish, trained, keys, listen };
   }
 }
@@ -207,9 +207,9 @@ export const sha256OfZeros = (bytes: number) =>
 
 const mAPOf = ({ metrics }: RunEpoch) => metrics["mAP50-95"] ?? 0;
 
-async function listenTo(api: Person, runId: string): Promise<Listener> {
+async function listenTo(api: Person, base: string, runId: string): Promise<Listener> {
   const { url } = await api.ok<{ url: string }>("POST", `/train/${runId}/ticket`);
-  const socket = new WebSocket(url);
+  const socket = new WebSocket(new URL(url, base));
   const events: ProgressEvent[] = [];
   socket.on("message", (data) => {
     const text = String(data);

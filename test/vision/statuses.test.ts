@@ -265,9 +265,11 @@ it("answers 503 to more listeners than a topic may have", async () => {
   });
   const asked = { topic: `label:${randomUUID()}`, ...newGuest() };
   const listen = async () => {
-    const { url } = await issueTicket(tokenParts, { ...asked, requestUrl: crowded.urls.vision });
+    const { url } = await issueTicket(tokenParts, asked);
     return new Promise<number | undefined>((done) => {
-      const socket = new WebSocket(url).on("open", () => done(101)).on("error", () => {});
+      const socket = new WebSocket(new URL(url, crowded.urls.vision))
+        .on("open", () => done(101))
+        .on("error", () => {});
       socket.on("unexpected-response", (_, { statusCode }) => done(statusCode));
     });
   };

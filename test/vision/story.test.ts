@@ -91,7 +91,7 @@ const annotationsOf = async (id: string) =>
 async function heard(id: string): Promise<ProgressEvent[]> {
   const { url } = await admin.ok<{ url: string }>("POST", `/jobs/${id}/ticket`, {});
   const events: ProgressEvent[] = [];
-  const socket = new WebSocket(url);
+  const socket = new WebSocket(new URL(url, world.urls.vision));
   await new Promise<void>((done, fail) => {
     socket.onerror = () => fail(new Error("the progress socket failed"));
     socket.onclose = () => done();

@@ -29,8 +29,8 @@ it("takes thousands of sockets one after another without keeping any of them", a
   const refused: number[] = [];
   const guests = Array.from({ length: AT_ONCE }, () => newGuest());
   const comeAndGo = async (guest: ReturnType<typeof newGuest>, politely: boolean) => {
-    const asked = { topic, ...guest, requestUrl: world.urls.vision };
-    const socket = new WebSocket((await issueTicket(tokenParts, asked)).url).on("error", () => {});
+    const { url } = await issueTicket(tokenParts, { topic, ...guest });
+    const socket = new WebSocket(new URL(url, world.urls.vision)).on("error", () => {});
     const gone = new Promise<void>((done) => socket.on("close", () => done()));
     socket.on("unexpected-response", (_, { statusCode }) => {
       refused.push(statusCode ?? 0);

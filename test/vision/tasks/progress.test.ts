@@ -40,12 +40,13 @@ interface Listener {
 }
 
 async function listen(topic: string, after?: number): Promise<Listener> {
-  const asked = { topic, ...newGuest(), requestUrl: world.urls.vision };
+  const asked = { topic, ...newGuest() };
   return listenAt((await issueTicket(tokenParts, asked)).url, after);
 }
 
 async function listenAt(url: string, after?: number): Promise<Listener> {
-  const socket = new WebSocket(after === undefined ? url : `${url}&after=${after}`);
+  const path = after === undefined ? url : `${url}&after=${after}`;
+  const socket = new WebSocket(new URL(path, world.urls.vision));
   const events: ProgressEvent[] = [];
   let wake = () => {};
   socket.on("message", (data) => {
@@ -257,7 +258,7 @@ describe("a listener", () => {
     const join = async (who: Person) => {
       const { sub = "", sid } = decodeJwt(who.tokens.access_token);
       const asked = { topic, accountId: sub, session: String(sid), workspaceId };
-      return listenAt((await issueTicket(tokenParts, { ...asked, requestUrl: url })).url);
+      return listenAt((await issueTicket(tokenParts, asked)).url);
     };
     const [leaves, demoted, loggedOut] = [
       await newMember(url, admin, workspaceId, "viewer"),
@@ -338,9 +339,9 @@ describe("GET /progress", () => {
 
   it("takes a ticket once", async () => {
     const topic = newTopic();
-    const asked = { topic, ...newGuest(), requestUrl: world.urls.vision };
+    const asked = { topic, ...newGuest() };
     const { ticket, url } = await issueTicket(tokenParts, asked);
-    const socket = new WebSocket(url);
+    const socket = new WebSocket(new URL(url, world.urls.vision));
     await new Promise((opened, failed) => socket.on("open", opened).on("error", failed));
     expect(await connect(`?ticket=${ticket}`)).toBe(401);
     socket.terminate();
@@ -348,8 +349,9 @@ describe("GET /progress", () => {
 
   /** Opens a socket of somebody's at a topic; gives it with the status of the answer. */
   async function open(topic: string, who: ReturnType<typeof newGuest>) {
-    const asked = { topic, ...who, requestUrl: world.urls.vision };
-    const socket = new WebSocket((await issueTicket(tokenParts, asked)).url);
+    const asked = { topic, ...who };
+    const { url } = await issueTicket(tokenParts, asked);
+    const socket = new WebSocket(new URL(url, world.urls.vision));
     const status = await new Promise<number>((done) => {
       socket.on("open", () => done(101));
       socket.on("unexpected-response", (_, { statusCode }) => done(statusCode ?? 0));

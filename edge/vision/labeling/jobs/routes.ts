@@ -111,7 +111,7 @@ function addReading(app: App<Parts>) {
     const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
     const { accountId, session } = callerOf(context);
     const guest = { accountId, session, workspaceId: job.workspaceId };
-    const request = { topic: topicOf(job), ...guest, requestUrl: context.req.url };
+    const request = { topic: topicOf(job), ...guest };
     const issued = await issueTicket(context.var.service, request);
     return context.json(issued, 200);
   });

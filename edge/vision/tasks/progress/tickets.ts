@@ -20,18 +20,11 @@ type TicketParts = Pick<Parts, "tokenSecret" | "clock">;
 
 /**
  * Lets an account listen to a topic, as long as its session lasts and it is of the workspace; the
- * caller has checked that it may. With `requestUrl`, the address is absolute, on the host that was
- * asked; else it begins with its path.
+ * caller has checked that it may.
  */
 export async function issueTicket(
   { tokenSecret, clock }: TicketParts,
-  {
-    topic,
-    accountId,
-    session,
-    workspaceId,
-    requestUrl,
-  }: Guest & { topic: string; requestUrl?: string },
+  { topic, accountId, session, workspaceId }: Guest & { topic: string },
 ): Promise<z.infer<typeof Ticket>> {
   const key = await keyFor(tokenSecret, "ticket");
   const seconds = Math.floor(clock() / 1_000);
@@ -44,12 +37,9 @@ export async function issueTicket(
     .setIssuedAt(seconds)
     .setExpirationTime(seconds + TICKET_MS / 1_000)
     .sign(key.bytes);
-  const url = `${socketOrigin(requestUrl)}${API}/progress?ticket=${ticket}`;
+  const url = `${API}/progress?ticket=${ticket}`;
   return { ticket, url, expires_at: iso(seconds * 1_000 + TICKET_MS) };
 }
-
-const socketOrigin = (requestUrl: string | undefined) =>
-  requestUrl ? new URL(requestUrl).origin.replace(/^http/, "ws") : "";
 
 /** What a ticket opens. Whether it was used before is known to its topic. */
 export interface OpenTicket extends Guest {

@@ -116,7 +116,7 @@ describe("POST /label", () => {
   it("gives who may see a job an address of its live progress", async () => {
     const id = await start();
     const ticket = Ticket.parse(await admin.ok("POST", `/jobs/${id}/ticket`, {}));
-    expect(ticket.url).toMatch(/^wss?:\/\/.*\/progress\?/);
+    expect(ticket.url).toMatch(/^\/api\/v1\/progress\?/);
     await admin.send("POST", `/jobs/${id}/stop`, {});
   });
 
