@@ -36,12 +36,10 @@ export type ProgressEvent = z.infer<typeof ProgressEvent>;
 export const Ticket = z
   .object({
     ticket: z.string(),
-    url: z
-      .string()
-      .meta({
-        description:
-          "path of the WebSocket with the ticket, on the host that was asked; add &after=<seq>",
-      }),
+    url: z.string().meta({
+      description:
+        "path of the WebSocket with the ticket, on the host that was asked; add &after=<seq>",
+    }),
     expires_at: z.iso.datetime(),
   })
   .meta({ id: "Ticket" });
