@@ -4,73 +4,14 @@
 // told again just before the closing line: of a long output, its end is what people see. So are
 // what failed beside other tests and passed alone, and what was cut off.
 
-import { spawn } from "node:child_process";
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { availableParallelism, constants, tmpdir } from "node:os";
-import { join, resolve } from "node:path";
-import { stripVTControlCharacters } from "node:util";
+import { existsSync, readFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { join } from "node:path";
+import { check, conclude, openScratch, ROOT, run, show, staticChecks } from "./support/checks.ts";
 import { LONG } from "./support/durations.ts";
 import { type Counts, countsOfRun, vitest, withSecondLook } from "./support/vitest-runs.ts";
 
-/** A failure is shown in whole where it happened; so many of its lines are shown again. */
-const FAILURE_LINES = 12;
-
-const ROOT = resolve(import.meta.dirname, "..");
-/** What the run and all that it starts leave behind. Short: sockets lie in it. */
-const scratch = mkdtempSync(join(tmpdir(), "vt-"));
-// Another user passes through it: Postgres refuses to be root.
-chmodSync(scratch, 0o711);
-process.env.TMPDIR = scratch;
-const reports = mkdtempSync(join(scratch, "reports-"));
-process.once("exit", () => {
-  try {
-    // Something may still be written by what the exit ends.
-    rmSync(scratch, { recursive: true, force: true, maxRetries: 5 });
-  } catch {
-    // A disk that a killed test had mounted is no failure of this run: it stays.
-  }
-});
-// A signal may come to this process alone, which ends what it began as it exits.
-for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
-  process.once(signal, () => process.exit(128 + constants.signals[signal]));
-}
-const bin = (name: string) => join(ROOT, "node_modules/.bin", name);
-
-interface Ending {
-  passed: boolean;
-  /** Of a program that is not live. */
-  output: string;
-}
-
-/** Runs a program; unless it is live, its output is shown when it ended, in one piece. */
-function run(command: string, args: string[], live: boolean): Promise<Ending> {
-  return new Promise((done) => {
-    const child = spawn(command, args, { cwd: ROOT, stdio: live ? "inherit" : "pipe" });
-    const endIt = () => child.kill();
-    process.once("exit", endIt);
-    const parts: Buffer[] = [];
-    for (const stream of [child.stdout, child.stderr])
-      stream?.on("data", (part) => parts.push(part));
-    child.on("close", (code) => {
-      process.off("exit", endIt);
-      const output = Buffer.concat(parts).toString();
-      process.stdout.write(output);
-      done({ passed: code === 0, output });
-    });
-  });
-}
-
-async function check(name: string, command: string, args: string[]): Promise<Counts> {
-  const started = performance.now();
-  const { passed, output } = await run(command, args, false);
-  const seconds = ((performance.now() - started) / 1_000).toFixed(1);
-  process.stdout.write(`${passed ? "✓" : "✗"} ${name} (${seconds} s)\n`);
-  const failures = passed ? [] : [`${name}\n${output}`];
-  return { passed: Number(passed), failed: Number(!passed), skipped: 0, failures };
-}
-
-// Hundreds of processes load the same packages and our own sources: each is compiled once.
-process.env.NODE_COMPILE_CACHE ??= join(ROOT, ".vantage/compile-cache");
+const reports = openScratch();
 
 /** What the reference tools may take. */
 const PEERS_MINUTES = 10;
@@ -109,16 +50,6 @@ function sharesOfTests(): string[][] {
   ];
 }
 
-/** Shows failures in short. */
-function show(title: string, mark: string, failures: readonly string[]) {
-  if (failures.length > 0) process.stdout.write(`\n${title}:\n`);
-  for (const failure of failures) {
-    const [first = "", ...lines] = stripVTControlCharacters(failure).trim().split("\n");
-    const shown = lines.slice(0, FAILURE_LINES).map((line) => `    ${line}\n`);
-    process.stdout.write(`${mark} ${first}\n${shown.join("")}`);
-  }
-}
-
 const PEERS = "--peers";
 const LONG_TOO = "--long";
 const MINUTES = /^--minutes=(\d+)$/;
@@ -147,14 +78,7 @@ if (only.length > 0) {
   results.push(countsOfRun(tests));
 } else {
   results.push(countsOfRun(await vitest(reports, ["test/tidy.test.ts"])));
-  results.push(
-    ...(await Promise.all([
-      check("types: Workers", bin("tsc"), ["-p", "tsconfig.edge.json"]),
-      check("types: Node", bin("tsc"), ["-p", "tsconfig.node.json"]),
-      check("types: browsers", bin("tsc"), ["-p", "tsconfig.client.json"]),
-      check("lint", bin("biome"), ["check", "--error-on-warnings", "."]),
-    ])),
-  );
+  results.push(...(await staticChecks()));
   const requests = join(reports, "requests.log");
   process.env.TEST_LOG = requests;
   const left = isGiven(LONG_TOO) ? [] : ["--exclude", `**/*${LONG}`];
@@ -173,13 +97,4 @@ if (only.length > 0) {
 if (isGiven(PEERS)) results.push(await peers());
 show(`Skipped, as ${minutes} minutes were over`, "-", cut);
 show("Failed beside other tests, and passed alone: races that want to be found", "!", unsteady);
-show(
-  "What failed",
-  "✗",
-  results.flatMap((counts) => counts.failures),
-);
-const total = (name: "passed" | "failed" | "skipped") =>
-  results.reduce((sum, counts) => sum + counts[name], 0);
-const failed = total("failed");
-process.stdout.write(`${total("passed")} passed, ${failed} failed, ${total("skipped")} skipped\n`);
-process.exitCode = failed > 0 ? 1 : 0;
+conclude(results);

@@ -21,6 +21,8 @@ const entries = {
   device: "gpu-node/agent/device.ts",
   models: "gpu-node/models.ts",
   test: "test/run.ts",
+  check: "test/check.ts",
+  golden: "test/golden.ts",
   engine: "edge/local/torch.ts",
   bench: "test/bench/main.ts",
   peers: "test/peers/main.ts",

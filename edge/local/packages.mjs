@@ -19,7 +19,7 @@ const WANTED = [
     package: "ffmpeg",
     since: "5.1 or newer",
     loss: "no video can be read",
-    commands: ["start", "test", "gpu-node", "device", "demo", "bench"],
+    commands: ["start", "test", "golden", "gpu-node", "device", "demo", "bench"],
   },
   {
     program: "unzip",

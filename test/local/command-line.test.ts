@@ -13,7 +13,7 @@ afterAll(() => rmSync(empty, { recursive: true, force: true }));
 
 const COMMANDS = [
   ...["start", "job", "deploy", "demo", "gpu-node", "device", "models", "engine"],
-  ...["backup", "test", "bench", "peers"],
+  ...["backup", "test", "check", "golden", "bench", "peers"],
 ];
 const run = (args: string[], environment: Record<string, string> = {}) =>
   spawnSync(process.execPath, args, {
@@ -39,6 +39,8 @@ describe("--help", () => {
       "gpu-node/main.txt",
       "gpu-node/models.txt",
       "test/run.txt",
+      "test/check.txt",
+      "test/golden.txt",
     ],
     "gpu-node/agent/device.txt",
     ...["test/bench/main.txt", "test/peers/main.txt", "package-lock.json"],

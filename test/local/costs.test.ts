@@ -31,7 +31,7 @@ describe("the table of costs", () => {
   it("is the one in the README, with the date of its prices", () => {
     const table = `${costTable()}\n`;
     const text = read(README);
-    if (process.env.UPDATE === "1") {
+    if (process.env.GOLDEN) {
       writeFileSync(
         resolve(ROOT, README),
         text.replace(MARKED, () => table),

@@ -25,7 +25,7 @@ export const describeApi = async (url: string) =>
     paths: Record<string, Record<string, Operation>>;
   };
 
-/** The golden copy of a service's description; `npm test -- test/markets --update` rewrites it. */
+/** The golden copy of a service's description; `npm run golden` rewrites it. */
 export function commonRouteTests(
   golden: string,
   { url, open, openOthers = [], wrong }: CommonOptions,

@@ -75,7 +75,7 @@ describe("the README of vision", () => {
   it("shows which role may call which route", () => {
     const text = readFileSync(README, "utf8");
     const table = rolesTable();
-    if (process.env.UPDATE === "1") writeFileSync(README, text.replace(MARKED, table));
+    if (process.env.GOLDEN) writeFileSync(README, text.replace(MARKED, table));
     else expect(MARKED.exec(text)?.[0]).toBe(table);
   });
 });
