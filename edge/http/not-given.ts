@@ -64,7 +64,11 @@ function withFewUnknown(
     if (unknown.length === UNKNOWN_MAX) break;
     if (!Object.hasOwn(shape, key)) unknown.push(key);
   }
-  return Object.fromEntries([...known, ...unknown].map((key) => [key, given[key]]));
+  // Of one that is unknown its name alone is told.
+  return Object.fromEntries([
+    ...known.map((key) => [key, given[key]]),
+    ...unknown.map((key) => [key, null]),
+  ]);
 }
 
 const sizeOf = (body: unknown) => Object.keys(body as object).length;
