@@ -64,7 +64,7 @@ function withFewUnknown(
     if (unknown.length === UNKNOWN_MAX) break;
     if (!Object.hasOwn(shape, key)) unknown.push(key);
   }
-  // Of one that is unknown its name alone is told.
+  // What is told of an unknown one is its name alone.
   return Object.fromEntries([
     ...known.map((key) => [key, given[key]]),
     ...unknown.map((key) => [key, null]),

@@ -180,8 +180,12 @@ function placeOf({ jobId, frame, videoId, fromIndex, toIndex }: AnnotationFilter
 function stored(filter: AnnotationFilter, when = sql`true`): SQL {
   const { trackId } = filter;
   if (!isOfFrames(filter)) return sql`annotation`;
-  const track = trackId === undefined ? sql`true` : sql`track_id = ${trackId}::int`;
-  return sql`(SELECT * FROM annotation WHERE ${placeOf(filter)} AND ${track} AND ${when} OFFSET 0)`;
+  // The order has their index read, whatever statistics say; a track has one of its own.
+  const which =
+    trackId === undefined
+      ? sql`${when} ORDER BY video_id, frame_index, id`
+      : sql`${when} AND track_id = ${trackId}::int`;
+  return sql`(SELECT * FROM annotation WHERE ${placeOf(filter)} AND ${which} OFFSET 0)`;
 }
 
 /** What a filter says of class, review and source, as a condition on counts `n`. */
