@@ -64,7 +64,7 @@ function withFewUnknown(
     if (unknown.length === UNKNOWN_MAX) break;
     if (!Object.hasOwn(shape, key)) unknown.push(key);
   }
-  // What is told of an unknown one is its name alone.
+  // The error lists unknown members by name; their values are not read.
   return Object.fromEntries([
     ...known.map((key) => [key, given[key]]),
     ...unknown.map((key) => [key, null]),

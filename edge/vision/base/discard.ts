@@ -2,7 +2,7 @@
 
 import { sql } from "drizzle-orm";
 import { DAY } from "../../../shared/time.ts";
-import { deleteDiscarded, discard } from "../../http/discarded-objects.ts";
+import { deleteDiscarded, discard, discardedAmong } from "../../http/discarded-objects.ts";
 import type { Parts } from "./parts.ts";
 
 type Discarding = Pick<Parts, "database" | "bucket" | "limits">;
@@ -43,6 +43,17 @@ export const pairOf = ({ database, bucket }: Pick<Parts, "database" | "bucket">)
 export async function discardObjects(parts: Discarding, keys: readonly string[]): Promise<void> {
   await discard(parts.database, keys);
   if (parts.limits.objectGraceDays === 0) await deleteOverdue(parts);
+}
+
+/** Deletes objects at once, but for those that are kept for their grace. */
+export async function deleteUnlisted(
+  { database, bucket }: Pick<Parts, "database" | "bucket">,
+  keys: readonly string[],
+): Promise<void> {
+  if (keys.length === 0) return;
+  const listed = await discardedAmong(database, keys);
+  const unlisted = keys.filter((key) => !listed.has(key));
+  if (unlisted.length > 0) await bucket.delete(unlisted);
 }
 
 /** Deletes the objects whose grace is over. */

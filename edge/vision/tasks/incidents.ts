@@ -1,4 +1,4 @@
-// What is wrong with nodes and queues: nodes that fell silent, queues that stand still.
+// Incidents of GPU nodes and task queues: a node without heartbeats, a queue without claims.
 
 import { sql } from "drizzle-orm";
 import { TASK_KIND_NAMES, taskKind } from "../../../shared/tasks/tasks.ts";

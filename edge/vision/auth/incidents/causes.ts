@@ -1,5 +1,5 @@
-// What the minute cron looks for, and what is wrong with the installation beyond single rooms:
-// duties that fail, backups that are missing. Rooms to the right bring causes of their own.
+// Incidents that the minute cron detects: duties that fail and backups that are missing. The
+// detectors of other rooms are passed in.
 
 import { sql } from "drizzle-orm";
 import { HOUR, MINUTE } from "../../../../shared/time.ts";
@@ -27,8 +27,8 @@ export interface MinuteReport {
 type CauseParts = IncidentParts & Pick<Parts, "log" | "limits">;
 
 /**
- * Notices what began and what is over, and sends what is due. One that fails keeps none of the
- * others; it is a duty of the minute itself, and told of like those.
+ * Runs every detector of incidents, then sends the webhook messages that are due. A detector that
+ * fails stops none of the others, and counts as a failed duty of the minute.
  */
 export async function tendIncidents(
   parts: CauseParts,

@@ -1,4 +1,4 @@
-// What is wrong with endpoints: requests that fail by a fault of the service.
+// The incident of an endpoint whose requests fail by a fault of the service.
 
 import { sql } from "drizzle-orm";
 import { HOUR, MINUTE } from "../../../../shared/time.ts";

@@ -6,10 +6,9 @@ import { type SQL, sql } from "drizzle-orm";
 import { TASK_KINDS, type TaskResult, type TrainedModel } from "../../../../shared/tasks/tasks.ts";
 import type { ArtifactObject } from "../../../../shared/wire/training.ts";
 import { batch } from "../../../http/database.ts";
-import { discardedAmong } from "../../../http/discarded-objects.ts";
 import { pagesOf } from "../../../http/object-pages.ts";
 import { jsonb } from "../../../http/storable.ts";
-import { discardObjects } from "../../base/discard.ts";
+import { deleteUnlisted, discardObjects } from "../../base/discard.ts";
 import type { Parts } from "../../base/parts.ts";
 import { lockRegistry } from "../../models/registry.ts";
 import { publish } from "../../tasks/progress/progress.ts";
@@ -202,15 +201,13 @@ async function sweepFolder(parts: Parts, run: RunRow): Promise<void> {
 }
 
 async function deleteObjects(
-  { bucket, database }: Parts,
+  parts: Parts,
   prefix: string,
   wanted: (object: { key: string; uploaded: Date }) => boolean,
 ): Promise<void> {
-  for await (const page of pagesOf(bucket, prefix)) {
+  for await (const page of pagesOf(parts.bucket, prefix)) {
     const keys = page.filter(wanted).map(({ key }) => key);
-    const inGrace = await discardedAmong(database, keys);
-    const gone = keys.filter((key) => !inGrace.has(key));
-    if (gone.length > 0) await bucket.delete(gone);
+    await deleteUnlisted(parts, keys);
   }
 }
 

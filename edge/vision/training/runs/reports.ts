@@ -6,8 +6,8 @@ import type { TaskProgress } from "../../../../shared/tasks/node-protocol.ts";
 import { type Checkpoint, TrainDetail } from "../../../../shared/tasks/tasks.ts";
 import type { RunEpoch } from "../../../../shared/wire/training.ts";
 import { batch } from "../../../http/database.ts";
-import { discardedAmong } from "../../../http/discarded-objects.ts";
 import { jsonb } from "../../../http/storable.ts";
+import { deleteUnlisted } from "../../base/discard.ts";
 import type { Parts } from "../../base/parts.ts";
 import type { NewEvent } from "../../tasks/progress/progress.ts";
 import { publish } from "../../tasks/progress/progress.ts";
@@ -189,9 +189,7 @@ async function rememberCheckpoint(
   );
   const former = [before?.key, resume].filter((key) => key && key !== checkpoint.key) as string[];
   if (!amended || former.length === 0) return;
-  const inGrace = await discardedAmong(parts.database, former);
-  const gone = former.filter((key) => !inGrace.has(key));
-  if (gone.length > 0) await parts.bucket.delete(gone);
+  await deleteUnlisted(parts, former);
 }
 
 function eventsOf(
