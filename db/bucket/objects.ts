@@ -13,6 +13,8 @@ export const bucketIdentity = pgTable(
     only: boolean("only").primaryKey().default(true),
     id: uuid("id").notNull(),
     adoptedAt: instant("adopted_at").notNull().defaultNow(),
+    /** Whether it was written to the bucket: one that was, and is not there, is missed. */
+    isInBucket: boolean("is_in_bucket").notNull().default(false),
   },
   (table) => [check("bucket_identity_only", sql`${table.only}`)],
 );

@@ -36,19 +36,24 @@ const looks = new WeakMap<Database, { until: number; isItsOwn: Promise<boolean> 
 
 /**
  * Passes where the database and the bucket have one identity; else fails with `bad_configuration`.
- * A pair of which neither has one is left alone, unless `mayAdopt`. Then a bucket without one gets
- * the database's, where it holds every object that the database names and that is more than
- * nothing, or where it holds nothing and nothing is named.
+ * A pair of which neither has one, or only the database one that it never wrote, is left alone,
+ * unless `mayAdopt`. Then a bucket without one gets the database's, where it holds every object
+ * that the database names and that is more than nothing, or where it holds nothing and nothing is
+ * named.
  */
 export async function requireOwnBucket(pair: Pair, { mayAdopt = false } = {}): Promise<void> {
   const { database, bucket } = pair;
   if (paired.has(database)) return;
   const [own, found] = await Promise.all([identityOf(database), identityIn(bucket)]);
-  if (own === null || own !== found) {
-    if (!mayAdopt && own === null && found === null) return;
-    if (!mayAdopt || found !== null || !(await isItsOwn(pair))) throw foreign(own, found);
-    await adoptBucket(pair);
+  if (own?.isInBucket && own.id === found) {
+    paired.add(database);
+    return;
   }
+  if (found !== null && found !== own?.id) throw foreign(own, found);
+  if (!mayAdopt && !own?.isInBucket) return;
+  // One that was written and only not noted is the bucket's already.
+  if (!mayAdopt || (found === null && !(await isItsOwn(pair)))) throw foreign(own, found);
+  await adoptBucket(pair);
   paired.add(database);
 }
 
@@ -63,17 +68,22 @@ export async function adoptBucket({ database, bucket }: Omit<Pair, "named">): Pr
       ON CONFLICT DO NOTHING RETURNING id::text)
     SELECT id FROM added UNION ALL SELECT id::text FROM bucket_identity LIMIT 1`);
   // Another process was quicker by less than a statement: its row is seen by the next one.
-  const id = rows[0]?.id ?? (await identityOf(database));
-  if (id === null) throw new Error("the identity that was stored is not there");
-  if (id === (await identityIn(bucket))) return;
-  const httpMetadata = { contentType: "application/json" };
-  await bucket.put(IDENTITY_KEY, JSON.stringify({ id }), { httpMetadata });
+  const id = rows[0]?.id ?? (await identityOf(database))?.id;
+  if (id === undefined) throw new Error("the identity that was stored is not there");
+  if (id !== (await identityIn(bucket))) {
+    const httpMetadata = { contentType: "application/json" };
+    await bucket.put(IDENTITY_KEY, JSON.stringify({ id }), { httpMetadata });
+  }
+  // Noted last, so that whoever is stopped before it is only as far as one who has not begun.
+  await database.execute(
+    sql`UPDATE bucket_identity SET is_in_bucket = true WHERE NOT is_in_bucket`,
+  );
 }
 
 /** Gives a bucket without an identity the database's. Fails where it is another's. */
 export async function keepIdentity({ database, bucket }: Omit<Pair, "named">): Promise<void> {
   const [own, found] = await Promise.all([identityOf(database), identityIn(bucket)]);
-  if (found !== null && found !== own) throw foreign(own, found);
+  if (found !== null && found !== own?.id) throw foreign(own, found);
   await adoptBucket({ database, bucket });
 }
 
@@ -145,11 +155,17 @@ export async function namesAmong(
   return new Map(rows.map(({ key, required }) => [key, required]));
 }
 
-async function identityOf(database: Database): Promise<string | null> {
-  const { rows } = await database.execute<{ id: string }>(
-    sql`SELECT id::text FROM bucket_identity`,
+/** A database's identity, and whether its bucket was given it. */
+interface OwnIdentity extends Record<string, unknown> {
+  id: string;
+  isInBucket: boolean;
+}
+
+async function identityOf(database: Database): Promise<OwnIdentity | null> {
+  const { rows } = await database.execute<OwnIdentity>(
+    sql`SELECT id::text, is_in_bucket AS "isInBucket" FROM bucket_identity`,
   );
-  return rows[0]?.id ?? null;
+  return rows[0] ?? null;
 }
 
 async function identityIn(bucket: Pair["bucket"]): Promise<string | null> {
@@ -162,8 +178,8 @@ async function identityIn(bucket: Pair["bucket"]): Promise<string | null> {
   return typeof id === "string" ? id : null;
 }
 
-function foreign(own: string | null, found: string | null): Failure {
-  const ids = { catalog_identity: own, bucket_identity: found };
+function foreign(own: OwnIdentity | null, found: string | null): Failure {
+  const ids = { catalog_identity: own?.id ?? null, bucket_identity: found };
   const why =
     found === null
       ? "the bucket does not hold just what the database names"

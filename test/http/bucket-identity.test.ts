@@ -1,6 +1,7 @@
 // A database and a bucket that do not belong together. Goal: nothing of a bucket is deleted, and
 // nothing is written to it, for a database that is not its own, until an operator adopts it.
 
+import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, inject, it } from "vitest";
 import { IDENTITY_KEY, requireOwnBucket } from "../../edge/http/bucket-identity.ts";
 import { type Database, openDatabase } from "../../edge/http/database.ts";
@@ -78,6 +79,27 @@ describe("a bucket without an identity", () => {
     await world.bucket.delete(IDENTITY_KEY);
     await expect(requireOwnBucket({ ...own(), database: anew() })).rejects.toMatchObject(foreign);
     await world.bucket.put(IDENTITY_KEY, text);
+  });
+
+  it("passes where whoever gave it its identity was stopped before it was written", async () => {
+    const { bucket: whole } = world;
+    const text = JSON.stringify(await identity());
+    await whole.delete(IDENTITY_KEY);
+    await world.database.execute(sql`UPDATE bucket_identity SET is_in_bucket = false`);
+    const put = () => Promise.reject(new Error("killed"));
+    const stopped = { get: whole.get.bind(whole), list: whole.list.bind(whole), put };
+    await expect(
+      requireOwnBucket({ ...own(), database: anew(), bucket: stopped }, { mayAdopt: true }),
+    ).rejects.toThrow("killed");
+    const database = anew();
+    await requireOwnBucket({ ...own(), database });
+    // Stopped after the bucket had it, and before that was noted: it is found and noted.
+    await whole.put(IDENTITY_KEY, text);
+    await requireOwnBucket({ ...own(), database });
+    await requireOwnBucket({ ...own(), database }, { mayAdopt: true });
+    await whole.delete(IDENTITY_KEY);
+    await expect(requireOwnBucket({ ...own(), database: anew() })).rejects.toMatchObject(foreign);
+    await whole.put(IDENTITY_KEY, text);
   });
 
   it("is looked at once for all who ask meanwhile, and that is no refusal", async () => {
