@@ -1,12 +1,13 @@
 // The operator API's alerts.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { assert, Failure } from "../../shared/errors.ts";
 import { Alert } from "../../shared/wire/markets.ts";
-import { type App, errorResponses, json } from "../http/app.ts";
+import { json } from "../http/route.ts";
 import { listAlerts, sendTestAlert } from "../markets/ingest/alert-outbox.ts";
 import { bearerName } from "./bearer.ts";
-import { type Console, id, limit, operator, refusals } from "./parameters.ts";
+import { type Console, id, limit } from "./parameters.ts";
+import { operator, type Route, route } from "./route.ts";
 
 /** Sends a test alert for an operator; fails with `state_conflict` where there is no webhook. */
 export async function testWebhook({ ingest, webhook }: Console, by: string): Promise<Alert> {
@@ -19,49 +20,43 @@ export async function testWebhook({ ingest, webhook }: Console, by: string): Pro
   return alert;
 }
 
-/** Registers the routes of alerts. */
-export function addAlerts(app: App<Console>) {
-  const list = createRoute({
-    method: "get",
-    path: "/api/alerts",
-    operationId: "listAlerts",
-    tags: ["Alerts"],
-    summary: "What operators were told of, newest first",
-    description:
-      "An incident is a partition that failed or is late, a series that is stale or a check that " +
-      "failed: told of once when it begins and, as `recovered`, once when it is over. Kept for " +
-      "four months.",
-    security: operator,
-    request: {
+/** Routes of alerts. */
+export const alertRoutes: readonly Route[] = [
+  route(
+    {
+      call: "GET /api/alerts",
+      operationId: "listAlerts",
+      tag: "Alerts",
+      summary: "What operators were told of, newest first",
+      description:
+        "An incident is a partition that failed or is late, a series that is stale or a check that " +
+        "failed: told of once when it begins and, as `recovered`, once when it is over. Kept for " +
+        "four months.",
+      who: operator,
       query: z.object({
         after: id("the last alert of the page before").optional(),
         limit: limit(50, 500),
       }),
+      answers: { 200: json("alerts", z.array(Alert)) },
     },
-    responses: {
-      200: json("alerts", z.array(Alert)),
-      ...errorResponses(...refusals, "invalid_request", "store_unavailable"),
+    async (context) => {
+      const { database } = context.var.service.ingest;
+      return context.json(await listAlerts(database, context.req.valid("query")), 200);
     },
-  });
-  app.openapi(list, async (context) => {
-    const { database } = context.var.service.ingest;
-    return context.json(await listAlerts(database, context.req.valid("query")), 200);
-  });
-
-  const test = createRoute({
-    method: "post",
-    path: "/api/alerts/test",
-    operationId: "sendTestAlert",
-    tags: ["Alerts"],
-    summary: "Send a test to the webhook",
-    description: "Answers when the first attempt is over; `last_error` says why it failed.",
-    security: operator,
-    responses: {
-      200: json("the alert", Alert),
-      ...errorResponses(...refusals, "state_conflict", "store_unavailable"),
+  ),
+  route(
+    {
+      call: "POST /api/alerts/test",
+      operationId: "sendTestAlert",
+      tag: "Alerts",
+      summary: "Send a test to the webhook",
+      description: "Answers when the first attempt is over; `last_error` says why it failed.",
+      who: operator,
+      answers: { 200: json("the alert", Alert) },
+      errors: ["state_conflict"],
     },
-  });
-  app.openapi(test, async (context) => {
-    return context.json(await testWebhook(context.var.service, bearerName(context)), 200);
-  });
-}
+    async (context) => {
+      return context.json(await testWebhook(context.var.service, bearerName(context)), 200);
+    },
+  ),
+];

@@ -7,6 +7,7 @@ import { createService } from "../http/app.ts";
 import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
 import { performDuties } from "../http/duties.ts";
 import type { Log } from "../http/log.ts";
+import { addRoutes } from "../http/route.ts";
 import { alertMinute } from "../markets/ingest/alert-outbox.ts";
 import { executeQueued } from "../markets/ingest/execute.ts";
 import { openGraphWriter } from "../markets/ingest/graph.ts";
@@ -17,14 +18,12 @@ import { politely } from "../markets/ingest/sources/upstream.ts";
 import { minuteTick } from "../markets/ingest/tick.ts";
 import { keepHouse } from "../markets/store/compact.ts";
 import { openStore } from "../markets/store/store.ts";
-import { addAlerts } from "./alert-routes.ts";
-import { requireOperator } from "./bearer.ts";
 import { type Config, parseConfig, type RunMessage } from "./config.ts";
 import examples from "./examples.json" with { type: "json" };
 import { addMetrics } from "./metrics.ts";
 import { addPages, failuresAsPages } from "./pages.tsx";
 import type { Console } from "./parameters.ts";
-import { addRoutes } from "./routes.ts";
+import { routes } from "./routes.ts";
 import { chooseUpstreams, REQUEST_INTERVALS_MS } from "./upstreams.ts";
 
 /** Messages a queue takes in one call. */
@@ -105,13 +104,7 @@ async function sendRuns(queue: Queue<RunMessage>, runIds: readonly string[], del
 }
 
 app.use(failuresAsPages);
-app.openAPIRegistry.registerComponent("securitySchemes", "operatorToken", {
-  type: "http",
-  scheme: "bearer",
-});
-app.use("/api/*", requireOperator);
-addRoutes(app);
-addAlerts(app);
+addRoutes(app, routes);
 addMetrics(app);
 addPages(app);
 

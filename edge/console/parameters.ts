@@ -2,8 +2,8 @@
 
 import { z } from "@hono/zod-openapi";
 import { whole } from "../../shared/scalars.ts";
-import { namePart } from "../http/app.ts";
 import type { Database } from "../http/database.ts";
+import { namePart } from "../http/texts.ts";
 import type { WebhookTarget } from "../http/webhook.ts";
 import type { IngestParts } from "../markets/ingest/parts.ts";
 import type { Config } from "./config.ts";
@@ -23,10 +23,6 @@ export interface Console {
 /** How many are listed, with its default and its maximum. */
 export const limit = (fallback: number, max: number) =>
   whole(1, max).default(fallback).meta({ description: "how many are listed", example: 2 });
-/** The security requirement of every guarded route. */
-export const operator = [{ operatorToken: [] }];
-/** How a request is refused for its token, on every guarded route. */
-export const refusals = ["unauthorized", "too_many_attempts"] as const;
 /** The parameter `job`. */
 export const job = namePart().meta({ description: "job name", example: "grid_region" });
 /** An id of ours. */

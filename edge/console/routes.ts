@@ -1,7 +1,7 @@
 // The operator API: jobs, runs, backfills and snapshots. Guarded by the operator token, no part of
 // the consumer interface.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { INSTANT_FORM, instantProblem, iso, parseInstant } from "../../shared/time.ts";
 import {
@@ -13,15 +13,9 @@ import {
   Snapshot,
   Tick,
 } from "../../shared/wire/markets.ts";
-import {
-  type App,
-  addLiveness,
-  errorResponses,
-  json,
-  jsonBody,
-  namePart,
-  text,
-} from "../http/app.ts";
+import { livenessRoute } from "../http/liveness.ts";
+import { json, jsonBody } from "../http/route.ts";
+import { namePart, text } from "../http/texts.ts";
 import { listEvents } from "../markets/ingest/journal.ts";
 import { findExecution, listExecutions } from "../markets/ingest/ledger.ts";
 import { cancel, launch, setSchedule } from "../markets/ingest/operate.ts";
@@ -30,92 +24,77 @@ import type { IngestParts } from "../markets/ingest/parts.ts";
 import { listTicks } from "../markets/ingest/ticks.ts";
 import { NAMED_OBJECTS } from "../markets/store/housekeeping.ts";
 import { createSnapshot, findSnapshot } from "../markets/store/listings.ts";
-import { addBackfills } from "./backfill-routes.ts";
+import { alertRoutes } from "./alert-routes.ts";
+import { backfillRoutes } from "./backfill-routes.ts";
 import { bearerName } from "./bearer.ts";
-import { addInstruments } from "./instrument-routes.ts";
-import {
-  type Console,
-  calendarDay,
-  id,
-  job,
-  limit,
-  operator,
-  partition,
-  refusals,
-} from "./parameters.ts";
+import { instrumentRoutes } from "./instrument-routes.ts";
+import { type Console, calendarDay, id, job, limit, partition } from "./parameters.ts";
+import { operator, type Route, route } from "./route.ts";
 
-/** Registers every route on the service. */
-export function addRoutes(app: App<Console>) {
-  const pairOf = ({ config, health }: Console) => ({
-    database: health,
-    bucket: config.STORE,
-    named: NAMED_OBJECTS,
-  });
-  addLiveness(app, { pairOf, table: "run" });
-  addJobs(app);
-  addInstruments(app);
-  addSchedules(app);
-  addRuns(app);
-  addBackfills(app);
-  addSnapshots(app);
+const LaunchedRun = z.object({ run_id: z.string().meta({ description: "of the queued run" }) });
+
+async function requireRun({ database }: IngestParts, runId: string): Promise<Run> {
+  const run = await findExecution(database, runId);
+  if (!run) throw new Failure("unknown_run", "no such run");
+  return run;
 }
 
-function addJobs(app: App<Console>) {
-  const route = createRoute({
-    method: "get",
-    path: "/api/jobs",
-    operationId: "listJobs",
-    tags: ["Jobs"],
-    summary: "Pipelines with their schedules",
-    description: "A pipeline fetches one kind of series, a partition of time at a run.",
-    security: operator,
-    responses: {
-      200: json("jobs", z.array(Job)),
-      ...errorResponses(...refusals, "store_unavailable"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    return context.json(await listJobs(context.var.service.ingest), 200);
-  });
+const pairOf = ({ config, health }: Console) => ({
+  database: health,
+  bucket: config.STORE,
+  named: NAMED_OBJECTS,
+});
 
-  const partitions = createRoute({
-    method: "get",
-    path: "/api/jobs/{job}/partitions",
-    operationId: "listPartitions",
-    tags: ["Jobs"],
-    summary: "Where the partitions of a range stand, newest first",
-    description: "Without bounds: the newest 60. At most 1,000 are listed.",
-    security: operator,
-    request: {
+/** Registers every route on the service. */
+export const routes: readonly Route[] = [
+  livenessRoute({ pairOf, table: "run" }),
+  route(
+    {
+      call: "GET /api/jobs",
+      operationId: "listJobs",
+      tag: "Jobs",
+      summary: "Pipelines with their schedules",
+      description: "A pipeline fetches one kind of series, a partition of time at a run.",
+      who: operator,
+      answers: { 200: json("jobs", z.array(Job)) },
+    },
+    async (context) => {
+      return context.json(await listJobs(context.var.service.ingest), 200);
+    },
+  ),
+  route(
+    {
+      call: "GET /api/jobs/{job}/partitions",
+      operationId: "listPartitions",
+      tag: "Jobs",
+      summary: "Where the partitions of a range stand, newest first",
+      description: "Without bounds: the newest 60. At most 1,000 are listed.",
+      who: operator,
       params: z.object({ job }),
       query: z.object({
         first: partition("oldest partition", "2026-01-01").optional(),
         last: partition("newest partition").optional(),
       }),
+      answers: { 200: json("the partitions", z.array(PartitionState)) },
+      errors: ["unknown_job", "bad_partition"],
+      never: ["invalid_request"],
     },
-    responses: {
-      200: json("the partitions", z.array(PartitionState)),
-      ...errorResponses(...refusals, "unknown_job", "bad_partition", "store_unavailable"),
+    async (context) => {
+      const { ingest } = context.var.service;
+      const { first, last } = context.req.valid("query");
+      const range = { first, last };
+      return context.json(await listPartitions(ingest, context.req.valid("param").job, range), 200);
     },
-  });
-  app.openapi(partitions, async (context) => {
-    const { ingest } = context.var.service;
-    const { first, last } = context.req.valid("query");
-    const range = { first, last };
-    return context.json(await listPartitions(ingest, context.req.valid("param").job, range), 200);
-  });
-}
-
-function addSchedules(app: App<Console>) {
-  const ticks = createRoute({
-    method: "get",
-    path: "/api/ticks",
-    operationId: "listTicks",
-    tags: ["Schedules"],
-    summary: "What schedules did at the instants they were due, newest first",
-    description: "A tick starts a run, or says why it started none.",
-    security: operator,
-    request: {
+  ),
+  ...instrumentRoutes,
+  route(
+    {
+      call: "GET /api/ticks",
+      operationId: "listTicks",
+      tag: "Schedules",
+      summary: "What schedules did at the instants they were due, newest first",
+      description: "A tick starts a run, or says why it started none.",
+      who: operator,
       query: z.object({
         schedule: namePart().optional().meta({
           description: "only ticks of this schedule",
@@ -123,99 +102,71 @@ function addSchedules(app: App<Console>) {
         }),
         limit: limit(100, 1_000),
       }),
+      answers: { 200: json("ticks", z.array(Tick)) },
     },
-    responses: {
-      200: json("ticks", z.array(Tick)),
-      ...errorResponses(...refusals, "invalid_request", "store_unavailable"),
+    async (context) => {
+      const { database } = context.var.service.ingest;
+      return context.json(await listTicks(database, context.req.valid("query")), 200);
     },
-  });
-  app.openapi(ticks, async (context) => {
-    const { database } = context.var.service.ingest;
-    return context.json(await listTicks(database, context.req.valid("query")), 200);
-  });
-
-  const change = createRoute({
-    method: "patch",
-    path: "/api/schedules/{schedule}",
-    operationId: "switchSchedule",
-    tags: ["Schedules"],
-    summary: "Switch a schedule on or off",
-    description: "What was due while it was off stays undone; backfill it where it is wanted.",
-    security: operator,
-    request: {
+  ),
+  route(
+    {
+      call: "PATCH /api/schedules/{schedule}",
+      operationId: "switchSchedule",
+      tag: "Schedules",
+      summary: "Switch a schedule on or off",
+      description: "What was due while it was off stays undone; backfill it where it is wanted.",
+      who: operator,
       params: z.object({
         schedule: namePart().meta({ description: "schedule name", example: "grid_region" }),
       }),
-      ...jsonBody(
+      body: jsonBody(
         z.strictObject({
           enabled: z.boolean().meta({ description: "whether it runs by itself", example: true }),
         }),
       ),
+      answers: { 204: { description: "switched" } },
+      errors: ["unknown_schedule"],
     },
-    responses: {
-      204: { description: "switched" },
-      ...errorResponses(
-        "bad_body",
-        ...refusals,
-        "unknown_schedule",
-        "invalid_request",
-        "store_unavailable",
+    async (context) => {
+      const { enabled } = context.req.valid("json");
+      const { schedule } = context.req.valid("param");
+      const by = bearerName(context);
+      await setSchedule(context.var.service.ingest, schedule, { enabled, by });
+      return context.body(null, 204);
+    },
+  ),
+  route(
+    {
+      call: "POST /api/runs",
+      operationId: "launchRun",
+      tag: "Runs",
+      summary: "Launch a run by hand",
+      description:
+        "Without a partition: the newest one, written as a true vintage. An older partition is written " +
+        "as a reconstruction.",
+      who: operator,
+      body: jsonBody(
+        z.strictObject({ job, partition: partition("the newest one when omitted").optional() }),
       ),
+      answers: { 202: json("the queued run", LaunchedRun) },
+      errors: ["unknown_job", "bad_partition"],
     },
-  });
-  app.openapi(change, async (context) => {
-    const { enabled } = context.req.valid("json");
-    const { schedule } = context.req.valid("param");
-    const by = bearerName(context);
-    await setSchedule(context.var.service.ingest, schedule, { enabled, by });
-    return context.body(null, 204);
-  });
-}
-
-const LaunchedRun = z.object({ run_id: z.string().meta({ description: "of the queued run" }) });
-
-function addRuns(app: App<Console>) {
-  const start = createRoute({
-    method: "post",
-    path: "/api/runs",
-    operationId: "launchRun",
-    tags: ["Runs"],
-    summary: "Launch a run by hand",
-    description:
-      "Without a partition: the newest one, written as a true vintage. An older partition is written " +
-      "as a reconstruction.",
-    security: operator,
-    request: jsonBody(
-      z.strictObject({ job, partition: partition("the newest one when omitted").optional() }),
-    ),
-    responses: {
-      202: json("the queued run", LaunchedRun),
-      ...errorResponses(
-        "bad_body",
-        ...refusals,
-        "unknown_job",
-        "invalid_request",
-        "bad_partition",
-        "store_unavailable",
-      ),
+    async (context) => {
+      const request = context.req.valid("json");
+      const { ingest } = context.var.service;
+      const run_id = await launch(ingest, request.job, request.partition, bearerName(context));
+      return context.json({ run_id }, 202);
     },
-  });
-  app.openapi(start, async (context) => {
-    const request = context.req.valid("json");
-    const { ingest } = context.var.service;
-    const run_id = await launch(ingest, request.job, request.partition, bearerName(context));
-    return context.json({ run_id }, 202);
-  });
-
-  const list = createRoute({
-    method: "get",
-    path: "/api/runs",
-    operationId: "listRuns",
-    tags: ["Runs"],
-    summary: "Newest runs first",
-    description: "Filters are combined.",
-    security: operator,
-    request: {
+  ),
+  route(
+    {
+      call: "GET /api/runs",
+      operationId: "listRuns",
+      tag: "Runs",
+      summary: "Newest runs first",
+      description: "Filters are combined.",
+      who: operator,
       query: z.object({
         job: namePart().optional().meta({
           description: "only runs of this job",
@@ -233,147 +184,123 @@ function addRuns(app: App<Console>) {
         backfill_id: id("only runs of this backfill").optional(),
         limit: limit(20, 500),
       }),
+      answers: { 200: json("runs", z.array(Run)) },
     },
-    responses: {
-      200: json("runs", z.array(Run)),
-      ...errorResponses(...refusals, "invalid_request", "store_unavailable"),
+    async (context) => {
+      const { backfill_id: backfillId, ...filter } = context.req.valid("query");
+      const runs = await listExecutions(context.var.service.ingest.database, {
+        ...filter,
+        backfillId,
+      });
+      return context.json(runs, 200);
     },
-  });
-  app.openapi(list, async (context) => {
-    const { backfill_id: backfillId, ...filter } = context.req.valid("query");
-    const runs = await listExecutions(context.var.service.ingest.database, {
-      ...filter,
-      backfillId,
-    });
-    return context.json(runs, 200);
-  });
-
-  const one = createRoute({
-    method: "get",
-    path: "/api/runs/{run_id}",
-    operationId: "readRun",
-    tags: ["Runs"],
-    summary: "One run with its materialization metadata",
-    description: "The metadata is there once it has committed, or found nothing new.",
-    security: operator,
-    request: { params: z.object({ run_id: id("run id") }) },
-    responses: {
-      200: json("the run", Run),
-      ...errorResponses(...refusals, "unknown_run", "invalid_request", "store_unavailable"),
+  ),
+  route(
+    {
+      call: "GET /api/runs/{run_id}",
+      operationId: "readRun",
+      tag: "Runs",
+      summary: "One run with its materialization metadata",
+      description: "The metadata is there once it has committed, or found nothing new.",
+      who: operator,
+      params: z.object({ run_id: id("run id") }),
+      answers: { 200: json("the run", Run) },
+      errors: ["unknown_run"],
     },
-  });
-  app.openapi(one, async (context) => {
-    const { run_id } = context.req.valid("param");
-    return context.json(await requireRun(context.var.service.ingest, run_id), 200);
-  });
-  addRunParts(app);
-}
-
-function addRunParts(app: App<Console>) {
-  const events = createRoute({
-    method: "get",
-    path: "/api/runs/{run_id}/events",
-    operationId: "listRunEvents",
-    tags: ["Runs"],
-    summary: "A run's journal, oldest entry first",
-    description: "Every request to the provider, what was committed, and each failure.",
-    security: operator,
-    request: { params: z.object({ run_id: id("run id") }) },
-    responses: {
-      200: json("the journal", z.array(RunEvent)),
-      ...errorResponses(...refusals, "unknown_run", "invalid_request", "store_unavailable"),
+    async (context) => {
+      const { run_id } = context.req.valid("param");
+      return context.json(await requireRun(context.var.service.ingest, run_id), 200);
     },
-  });
-  app.openapi(events, async (context) => {
-    const { ingest } = context.var.service;
-    const { run_id } = await requireRun(ingest, context.req.valid("param").run_id);
-    return context.json(await listEvents(ingest.database, run_id), 200);
-  });
-
-  const end = createRoute({
-    method: "post",
-    path: "/api/runs/{run_id}/cancel",
-    operationId: "cancelRun",
-    tags: ["Runs"],
-    summary: "Cancel a queued or running run",
-    description: "What it committed stays. A run that has ended is left as it is.",
-    security: operator,
-    request: { params: z.object({ run_id: id("run id") }) },
-    responses: {
-      200: json("the run", Run),
-      ...errorResponses(...refusals, "unknown_run", "invalid_request", "store_unavailable"),
+  ),
+  route(
+    {
+      call: "GET /api/runs/{run_id}/events",
+      operationId: "listRunEvents",
+      tag: "Runs",
+      summary: "A run's journal, oldest entry first",
+      description: "Every request to the provider, what was committed, and each failure.",
+      who: operator,
+      params: z.object({ run_id: id("run id") }),
+      answers: { 200: json("the journal", z.array(RunEvent)) },
+      errors: ["unknown_run"],
     },
-  });
-  app.openapi(end, async (context) => {
-    const { ingest } = context.var.service;
-    const { run_id: runId } = context.req.valid("param");
-    await cancel(ingest, { runId }, bearerName(context));
-    return context.json(await requireRun(ingest, runId), 200);
-  });
-}
-
-async function requireRun({ database }: IngestParts, runId: string): Promise<Run> {
-  const run = await findExecution(database, runId);
-  if (!run) throw new Failure("unknown_run", "no such run");
-  return run;
-}
-
-function addSnapshots(app: App<Console>) {
-  const route = createRoute({
-    method: "post",
-    path: "/api/snapshots",
-    operationId: "createSnapshot",
-    tags: ["Snapshots"],
-    summary: "Name a knowledge time",
-    description:
-      "Without `as_of`: now. Commits under way are waited for, so nothing can still become known at " +
-      "it, and reads with `snapshot=<name>` answer the same ever after. A name is never moved.",
-    security: operator,
-    request: jsonBody(
-      z.strictObject({
-        name: z
-          .string()
-          .regex(/^[\w.:-]{1,64}$/, "must be 1 to 64 of letters, digits, _ . : -")
-          .meta({ description: "how reads name it", example: "backtest-2026-01" }),
-        as_of: z
-          .string()
-          .optional()
-          .meta({
-            description: "an instant in the past; now when omitted",
-            pattern: `^${INSTANT_FORM}$`,
-            example: "2026-01-31T12:00:00Z",
+    async (context) => {
+      const { ingest } = context.var.service;
+      const { run_id } = await requireRun(ingest, context.req.valid("param").run_id);
+      return context.json(await listEvents(ingest.database, run_id), 200);
+    },
+  ),
+  route(
+    {
+      call: "POST /api/runs/{run_id}/cancel",
+      operationId: "cancelRun",
+      tag: "Runs",
+      summary: "Cancel a queued or running run",
+      description: "What it committed stays. A run that has ended is left as it is.",
+      who: operator,
+      params: z.object({ run_id: id("run id") }),
+      answers: { 200: json("the run", Run) },
+      errors: ["unknown_run"],
+    },
+    async (context) => {
+      const { ingest } = context.var.service;
+      const { run_id: runId } = context.req.valid("param");
+      await cancel(ingest, { runId }, bearerName(context));
+      return context.json(await requireRun(ingest, runId), 200);
+    },
+  ),
+  ...backfillRoutes,
+  ...alertRoutes,
+  route(
+    {
+      call: "POST /api/snapshots",
+      operationId: "createSnapshot",
+      tag: "Snapshots",
+      summary: "Name a knowledge time",
+      description:
+        "Without `as_of`: now. Commits under way are waited for, so nothing can still become known at " +
+        "it, and reads with `snapshot=<name>` answer the same ever after. A name is never moved.",
+      who: operator,
+      body: jsonBody(
+        z.strictObject({
+          name: z
+            .string()
+            .regex(/^[\w.:-]{1,64}$/, "must be 1 to 64 of letters, digits, _ . : -")
+            .meta({ description: "how reads name it", example: "backtest-2026-01" }),
+          as_of: z
+            .string()
+            .optional()
+            .meta({
+              description: "an instant in the past; now when omitted",
+              pattern: `^${INSTANT_FORM}$`,
+              example: "2026-01-31T12:00:00Z",
+            }),
+          note: text().max(1_000).default("").meta({
+            description: "what it is for",
+            example: "for the backtest",
           }),
-        note: text().max(1_000).default("").meta({
-          description: "what it is for",
-          example: "for the backtest",
         }),
-      }),
-    ),
-    responses: {
-      201: json("the snapshot", Snapshot),
-      ...errorResponses(
-        "bad_body",
-        "bad_datetime",
-        ...refusals,
-        "snapshot_exists",
-        "invalid_request",
-        "store_unavailable",
       ),
+      answers: { 201: json("the snapshot", Snapshot) },
+      errors: ["bad_datetime", "snapshot_exists"],
     },
-  });
-  app.openapi(route, async (context) => {
-    const { database } = context.var.service.ingest;
-    const { name, note, as_of } = context.req.valid("json");
-    const asOf = as_of === undefined ? undefined : parseInstant(as_of);
-    if (asOf === null) throw new Failure("bad_datetime", `as_of: ${instantProblem(as_of ?? "")}`);
-    const created = await createSnapshot(database, { name, note, asOf });
-    if (!created) {
-      if (!(await findSnapshot(database, name))) {
-        throw new Failure("invalid_request", "as_of: lies in the future");
+    async (context) => {
+      const { database } = context.var.service.ingest;
+      const { name, note, as_of } = context.req.valid("json");
+      const asOf = as_of === undefined ? undefined : parseInstant(as_of);
+      if (asOf === null) throw new Failure("bad_datetime", `as_of: ${instantProblem(as_of ?? "")}`);
+      const created = await createSnapshot(database, { name, note, asOf });
+      if (!created) {
+        if (!(await findSnapshot(database, name))) {
+          throw new Failure("invalid_request", "as_of: lies in the future");
+        }
+        throw new Failure("snapshot_exists", `a snapshot is named ${name} already`);
       }
-      throw new Failure("snapshot_exists", `a snapshot is named ${name} already`);
-    }
-    const { createdAt } = created;
-    return context.json({ name, as_of: iso(created.asOf), note, created_at: iso(createdAt) }, 201);
-  });
-}
+      const { createdAt } = created;
+      return context.json(
+        { name, as_of: iso(created.asOf), note, created_at: iso(createdAt) },
+        201,
+      );
+    },
+  ),
+];

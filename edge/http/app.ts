@@ -5,29 +5,18 @@
 // body fields are dropped, null in a body is what is not given, an error body is `{code, detail,
 // request_id}` plus the numbers it names.
 
-import { createRoute, OpenAPIHono, z } from "@hono/zod-openapi";
+import { OpenAPIHono } from "@hono/zod-openapi";
 import type { Context, MiddlewareHandler } from "hono";
-import { bodyLimit } from "hono/body-limit";
 import { HTTPException } from "hono/http-exception";
 import { matchedRoutes } from "hono/route";
-import { ERRORS, ErrorBody, type ErrorCode, Failure } from "../../shared/errors.ts";
+import { Failure } from "../../shared/errors.ts";
 import { systemClock } from "../../shared/time.ts";
-import { type Pair, requireOwnBucket } from "./bucket-identity.ts";
 import { oncePerEnvironment } from "./config.ts";
-import { asFailure, assertWritable, isUnavailable, problemOf } from "./database.ts";
-import {
-  documentOf,
-  errorHeaders,
-  type headers,
-  registerHeaders,
-  type ServiceDescription,
-} from "./description.ts";
+import { asFailure } from "./database.ts";
+import { documentOf, registerHeaders, type ServiceDescription } from "./description.ts";
 import { apiPage, pagePolicy } from "./docs.ts";
 import type { Description } from "./example-request.ts";
-import { invalidRequest, issuesOf } from "./issues.ts";
 import { createLog, type Log, loggableQuery, scrub } from "./log.ts";
-import { nullsAsNotGiven } from "./not-given.ts";
-import { parameterIssues } from "./query.ts";
 import { letRefusedPass } from "./refused-body.ts";
 
 /** What a handler finds in `context.var`. */
@@ -89,122 +78,11 @@ export interface Service<Opened> {
 const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 const REQUEST_ID = /^[\w.:-]{1,128}$/;
 
-/** OpenAPI responses for the given error codes, grouped by status, to spread into a route. */
-export function errorResponses(...codes: ErrorCode[]) {
-  const byStatus = new Map<number, string[]>();
-  for (const code of codes) {
-    const { status, meaning } = ERRORS[code];
-    byStatus.set(status, [...(byStatus.get(status) ?? []), `\`${code}\`: ${meaning}`]);
-  }
-  const content = { "application/json": { schema: ErrorBody } };
-  return Object.fromEntries(
-    [...byStatus].map(([status, lines]) => [
-      status,
-      { description: lines.join("; "), headers: errorHeaders(status), content },
-    ]),
-  );
-}
-
-/** What the description says of a text without NUL characters. */
-export const WITHOUT_NUL = "^[^\\u0000]*$";
-
-/** A text without what Postgres cannot store. */
-export const text = () =>
-  z
-    .string()
-    .refine((given) => !given.includes("\0"), "must not hold a NUL character")
-    .refine((given) => given.isWellFormed(), "must not hold half a surrogate pair")
-    .meta({ pattern: WITHOUT_NUL });
-
-/** A text that names something. */
-export const name = () => text().min(1, "must not be empty");
-
-/** The name of something that is there, as an address names it; none of ours is as long. */
-export const namePart = () => name().max(1_000);
-
-/** What the description says of a name of at most so many characters that is trimmed first. */
-export const trimmed = (maxLength: number) => ({
-  minLength: 1,
-  maxLength,
-  pattern: "^[^\\u0000]*[^\\s\\u0000][^\\u0000]*$",
-});
-
-/** A name that people give: without blanks around it. */
-export const title = () => z.string().trim().max(200).pipe(name()).meta(trimmed(200));
-
-/** A JSON answer of a route, with the headers that it carries beside those of every answer. */
-export const json = <Schema extends z.ZodType>(
-  description: string,
-  schema: Schema,
-  named: ReturnType<typeof headers> = {},
-) => ({ description, headers: named, content: { "application/json": { schema } } });
-
-/** Bytes of a JSON body, where its route declares no other bound: it is parsed in memory. */
-const JSON_BYTES_MAX = 1024 * 1024;
-
-/** A required JSON body of a route; a longer one is refused before it is read. */
-export const jsonBody = <Schema extends z.ZodType>(
-  schema: Schema,
-  { bytesMax = JSON_BYTES_MAX }: { bytesMax?: number } = {},
-) => ({
-  body: { content: { "application/json": { schema } }, required: true, [BYTES_MAX]: bytesMax },
-});
-
-/** Where a route's description says how long its body may be. */
-const BYTES_MAX = "x-bytes-max";
-
-const Liveness = z.object({
-  status: z.enum(["ok", "degraded"]).meta({
-    description: "degraded: the process lives, its database cannot be worked with",
-  }),
-  detail: z.string().optional().meta({
-    description: "what is wrong, where something is",
-    example: "the database does not answer",
-  }),
-});
-
-/**
- * `GET /healthz` of a service whose spec asks for no more: does its database answer, does it take
- * writes, and is the bucket its own? The pair's database is a handle that gives up early; `table`
- * is one that the service needs.
- */
-export function addLiveness<Opened>(
-  app: App<Opened>,
-  { pairOf, table }: { pairOf: (opened: Opened) => Pair; table: string },
-) {
-  const route = createRoute({
-    method: "get",
-    path: LIVENESS,
-    operationId: "readHealth",
-    tags: ["Health"],
-    summary: "Liveness",
-    description:
-      "Always open, answers within 2 seconds. `degraded`: the process lives, its database does " +
-      "not answer or takes no writes, or the bucket is another database's; `detail` says which.",
-    responses: { 200: json("liveness", Liveness) },
-  });
-  app.openapi(route, async (context) => {
-    try {
-      const pair = pairOf(context.var.service as Opened);
-      await assertWritable(pair.database, table);
-      await requireOwnBucket(pair);
-      return context.json({ status: "ok" as const }, 200);
-    } catch (thrown) {
-      const known = thrown instanceof Failure ? thrown.message : null;
-      if (known === null && !isUnavailable(thrown)) throw thrown;
-      context.var.log.error("health", { error: thrown });
-      const detail = known ?? problemOf(thrown);
-      return context.json({ status: "degraded" as const, detail }, 200);
-    }
-  });
-}
-
 /** Builds a service: add routes to `app` as statements, then export its `fetch`. */
 export function createService<Opened>(options: ServiceOptions<Opened>): Service<Opened> {
   const log = createLog(options.name);
   const open = oncePerEnvironment((environment) => options.open(environment, log));
   const app = new OpenAPIHono<AppEnv<Opened>>();
-  refuseUndeclared(app);
   if (options.onAnswered) app.use(measured(options.onAnswered, log));
   app.use(traced(log, options));
   app.use(async (context, next) => {
@@ -212,112 +90,10 @@ export function createService<Opened>(options: ServiceOptions<Opened>): Service<
     await next();
   });
   app.use(letRefusedPass);
-  app.use(methodKnown(app));
   app.onError((thrown, context) => answerError(thrown, context));
   app.notFound((context) => answerUnmatched(app, context));
   describe(app, options);
   return { app, log, open };
-}
-
-/** What the chassis reads of a route's declaration. */
-/** The path of every service's probe. */
-const LIVENESS = "/healthz";
-
-interface RouteParts {
-  path: string;
-  request?: { query?: unknown; body?: RouteBody };
-  responses: Record<string, { description?: string }>;
-  middleware?: MiddlewareHandler | MiddlewareHandler[];
-}
-
-interface RouteBody {
-  required?: boolean;
-  content?: Record<string, { schema: z.ZodType }>;
-  [BYTES_MAX]?: number;
-}
-
-/**
- * A body that may be left out is left out when it is empty, whatever its Content-Type: clients of
- * generators name the type of the body that they do not send.
- */
-const emptyIsNone: MiddlewareHandler = async (context, next) => {
-  if (context.req.header("Content-Type") !== undefined && (await context.req.text()) === "") {
-    const { url, method } = context.req.raw;
-    const headers = new Headers(context.req.raw.headers);
-    headers.delete("Content-Type");
-    context.req.raw = new Request(url, { method, headers });
-  }
-  await next();
-};
-
-/** Whether a request's body is a form of parts. */
-export const isForm = (context: Pick<Context, "req">): boolean =>
-  /^multipart\/form-data\b/i.test(context.req.header("Content-Type") ?? "");
-
-/**
- * The route with what its body's declaration calls for: a bound, none where it is empty, and nulls
- * that are not given.
- */
-function bodyChecked(route: RouteParts): RouteParts {
-  const { body } = route.request ?? {};
-  const guards = [route.middleware ?? []].flat();
-  if (!body) return route;
-  const media = body.content?.["application/json"];
-  if (!media) {
-    return body.required ? route : { ...route, middleware: [...guards, emptyIsNone] };
-  }
-  const bytesMax = body[BYTES_MAX] ?? JSON_BYTES_MAX;
-  const onError = () => {
-    const detail = `the body has over ${bytesMax} bytes, which is what this route takes`;
-    throw new Failure("body_too_large", detail, { data: { bytes_max: bytesMax } });
-  };
-  const limit = bodyLimit({ maxSize: bytesMax, onError });
-  // A form that may come in its place is read as a stream, and bounded by whoever reads it.
-  const takesForms = body.content?.["multipart/form-data"] !== undefined;
-  const bound: MiddlewareHandler = (context, next) =>
-    takesForms && isForm(context) ? next() : limit(context, next);
-  const [own, known] = [errorResponses("body_too_large")[413], route.responses[413]];
-  const description = [known?.description, own?.description].filter(Boolean).join("; ");
-  const json = { ...media, schema: nullsAsNotGiven(media.schema) };
-  const content = { ...body.content, "application/json": json };
-  return {
-    ...route,
-    request: { ...route.request, body: { ...body, content, [BYTES_MAX]: bytesMax } },
-    responses: { ...route.responses, 413: { ...own, description } },
-    middleware: [...guards, bound, ...(body.required ? [] : [emptyIsNone])],
-  };
-}
-
-/** Makes every route refuse what its declaration of the query does not name. */
-function refuseUndeclared<Opened>(app: App<Opened>) {
-  const register = app.openapi.bind(app) as (...parts: unknown[]) => unknown;
-  const openapi = (route: RouteParts, handler: (context: Context, next: unknown) => unknown) => {
-    const { shape = {} } = (route.request?.query ?? {}) as { shape?: object };
-    const declared = Object.keys(shape);
-    const checked = (context: Context, next: unknown) => {
-      // Probes append what they like, to pass caches.
-      const issues = route.path === LIVENESS ? [] : parameterIssues(context, declared);
-      if (issues.length > 0) throw invalidRequest(issues);
-      return handler(context, next);
-    };
-    const onInvalid = (
-      result: { success: boolean; target: string; error?: z.core.$ZodError },
-      context: Context,
-    ) => {
-      if (result.success || !result.error) return;
-      // Another route's own path, such as /models/rollback beside /models/{model_id}.
-      if (result.target === "param" && literalMethods(app, context.req.path).length > 0) {
-        return answerUnmatched(app, context);
-      }
-      const issues = parameterIssues(context, declared);
-      const named = new Set(issues.map(({ field }) => field));
-      const others = issuesOf(result.error).filter(({ field }) => !named.has(field));
-      throw invalidRequest([...issues, ...others]);
-    };
-    return register(bodyChecked(route), checked, onInvalid);
-  };
-  // The wrapped method keeps its type, which relates a route's declaration to its handler.
-  app.openapi = openapi as unknown as typeof app.openapi;
 }
 
 function describe<Opened>(app: App<Opened>, options: ServiceOptions<Opened>) {
@@ -452,39 +228,21 @@ function toFailure(thrown: unknown): Failure {
   return new Failure("internal", "an internal error; quote the request id", { cause: error });
 }
 
-/**
- * Answers a method that a path without parameters does not know, before the guards of paths that it
- * fits too ask who it is: `/devices/enrol` beside `/devices/{device_id}`.
- */
-function methodKnown<Opened>(app: App<Opened>): MiddlewareHandler {
-  const ofPath = new Map<string, readonly string[]>();
-  return async (context, next) => {
-    if (ofPath.size === 0) {
-      const paths = app.routes.map(({ path }) => path).filter((path) => !/[:*]/.test(path));
-      for (const path of paths) ofPath.set(path, literalMethods(app, path));
-    }
-    const { path, method } = context.req;
-    const known = ofPath.get(path) ?? [];
-    const isKnown = known.length === 0 || known.includes(method === "HEAD" ? "GET" : method);
-    return isKnown || method === "OPTIONS" ? next() : answerUnmatched(app, context);
-  };
+/** 404 for a path that nobody serves, or what `answerOtherMethod` says of one that is served. */
+function answerUnmatched<Opened>(app: App<Opened>, context: Context): Response {
+  const { path } = context.req;
+  const serves = (method: string) =>
+    app.router.match(method, path)[0].some(([entry]) => entry[1].method !== "ALL");
+  const methods = METHODS.filter(serves);
+  if (methods.length > 0) return answerOtherMethod(context, methods);
+  return answerError(new Failure("route_not_found", `no route ${scrub(path)}`), context);
 }
 
-/** The methods of the routes whose path is exactly this one, without parameters. */
-const literalMethods = <Opened>(app: App<Opened>, path: string) =>
-  METHODS.filter((method) => app.routes.some((one) => one.path === path && one.method === method));
-
-/** 404 for a path nobody serves, 405 (or a 204 for OPTIONS) for one served by other methods. */
-function answerUnmatched<Opened>(app: App<Opened>, context: Context): Response {
-  const { path, method } = context.req;
-  const serves = (candidate: string) =>
-    app.router.match(candidate, path)[0].some(([entry]) => entry[1].method !== "ALL");
-  const own = literalMethods(app, path);
-  const allowed = own.length > 0 ? own : METHODS.filter(serves);
-  if (allowed.length === 0) {
-    return answerError(new Failure("route_not_found", `no route ${scrub(path)}`), context);
-  }
-  const allow = [...allowed, ...(allowed.includes("GET") ? ["HEAD"] : []), "OPTIONS"].join(", ");
+/** 405, or a 204 for OPTIONS, where a path is served by these methods and no others. */
+export function answerOtherMethod(context: Context, methods: readonly string[]): Response {
+  const { method } = context.req;
+  const sorted = METHODS.filter((one) => methods.includes(one));
+  const allow = [...sorted, ...(sorted.includes("GET") ? ["HEAD"] : []), "OPTIONS"].join(", ");
   context.header("Allow", allow);
   if (method === "OPTIONS") return context.body(null, 204);
   return answerError(

@@ -1,82 +1,18 @@
 // GET /curve, and the reader that answers it from the store. Read windows are bounded: older
 // history is opened only where the recent holds nothing.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { assert, Failure } from "../../shared/errors.ts";
 import { DAY, iso } from "../../shared/time.ts";
 import { CurveRecord } from "../../shared/wire/markets.ts";
-import { type App, errorResponses, json, namePart } from "../http/app.ts";
 import { headers } from "../http/description.ts";
+import { json } from "../http/route.ts";
+import { namePart } from "../http/texts.ts";
 import { cacheControl } from "./answer.ts";
 import { type CurveReader, curve, emptyReason } from "./curve.ts";
-import { apiKey, datetime, instant } from "./parameters.ts";
-import type { ReadApi } from "./service.ts";
+import { datetime, instant } from "./parameters.ts";
+import { type Route, reader, route } from "./route.ts";
 import type { ReadRequest, Store } from "./store/store.ts";
-
-/** Registers the forward curve on the service. */
-export function addCurve(app: App<ReadApi>) {
-  const route = createRoute({
-    method: "get",
-    path: "/curve",
-    operationId: "readCurve",
-    tags: ["Series"],
-    summary: "A forward curve as it was known at `as_of`",
-    description:
-      "Commodities `natural_gas`, `crude_oil_wti`, `gasoline_rbob` and `heating_oil`, and the day-ahead " +
-      "hours of every hub and zone that GET /symbols?library=power.dalmp lists. Nothing learned after " +
-      "`as_of` is used. An empty curve is `[]`, and X-Empty-Reason says why: `never_ingested`, the " +
-      "store holds no series of the commodity yet (the real ones need EIA_API_KEY); " +
-      "`not_known_then`, what was known at `as_of` makes no curve.\n\n" +
-      "A curve is never stitched: `futures` are the four nearest contracts on the newest trade date " +
-      "that has a price for each of them, `day_ahead` the hours of the newest operating day. The " +
-      "agency's monthly path, `agency_forecast`, is served for natural gas and crude oil when it was " +
-      "learned on a later day than the futures' trade date, or when there are no futures.\n\n" +
-      "`tenor` counts from 1. Of futures tenor 1 is the contract that expires next after the trade " +
-      "date, of the agency's path the month in which it was learned, of day-ahead hours the operating " +
-      "day's first hour.\n\n" +
-      "Headers: X-As-Of is the newest vintage of the series that were read, and as `as_of` gives the " +
-      "same curve (absent before the first); X-Sandbox: true marks sandbox data.",
-    security: apiKey,
-    request: {
-      query: z.object({
-        commodity: namePart().meta({
-          description: "commodity, or a lowercase hub or zone",
-          example: "natural_gas",
-        }),
-        as_of: datetime("knowledge time; the latest vintages when omitted", "2026-01-31T12:00:00Z"),
-      }),
-    },
-    responses: {
-      200: json(
-        "the curve, by tenor",
-        z.array(CurveRecord),
-        headers("X-As-Of", "X-Sandbox", "X-Empty-Reason"),
-      ),
-      ...errorResponses(
-        "bad_datetime",
-        "unauthorized",
-        "unknown_commodity",
-        "invalid_request",
-        "store_unavailable",
-      ),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { store, config } = context.var.service;
-    const query = context.req.valid("query");
-    const reader = storeReader(store);
-    // All series that the curve is made of are read at one knowledge time.
-    const asOf = instant("as_of", query.as_of) ?? (await store.overview()).latestAsOf ?? 0;
-    const records = await curve(reader, query.commodity, asOf);
-    if (reader.newestAsOf !== null) context.header("X-As-Of", iso(reader.newestAsOf));
-    if (reader.sandbox) context.header("X-Sandbox", "true");
-    if (records.length === 0) {
-      context.header("X-Empty-Reason", await emptyReason(reader, query.commodity));
-    }
-    context.header("Cache-Control", cacheControl({ immutable: false }, config));
-    return context.json(records, 200);
-  });
-}
 
 /** Days before the newest Datetime ever written that are searched, a window after the other. */
 const WINDOW_DAYS = [14, 366, Infinity];
@@ -134,3 +70,61 @@ function nullIfUnknown(thrown: unknown): null {
   if (thrown instanceof Failure && codes.includes(thrown.code)) return null;
   throw thrown;
 }
+
+/** Registers the forward curve on the service. */
+export const curveRoutes: readonly Route[] = [
+  route(
+    {
+      call: "GET /curve",
+      operationId: "readCurve",
+      tag: "Series",
+      summary: "A forward curve as it was known at `as_of`",
+      description:
+        "Commodities `natural_gas`, `crude_oil_wti`, `gasoline_rbob` and `heating_oil`, and the day-ahead " +
+        "hours of every hub and zone that GET /symbols?library=power.dalmp lists. Nothing learned after " +
+        "`as_of` is used. An empty curve is `[]`, and X-Empty-Reason says why: `never_ingested`, the " +
+        "store holds no series of the commodity yet (the real ones need EIA_API_KEY); " +
+        "`not_known_then`, what was known at `as_of` makes no curve.\n\n" +
+        "A curve is never stitched: `futures` are the four nearest contracts on the newest trade date " +
+        "that has a price for each of them, `day_ahead` the hours of the newest operating day. The " +
+        "agency's monthly path, `agency_forecast`, is served for natural gas and crude oil when it was " +
+        "learned on a later day than the futures' trade date, or when there are no futures.\n\n" +
+        "`tenor` counts from 1. Of futures tenor 1 is the contract that expires next after the trade " +
+        "date, of the agency's path the month in which it was learned, of day-ahead hours the operating " +
+        "day's first hour.\n\n" +
+        "Headers: X-As-Of is the newest vintage of the series that were read, and as `as_of` gives the " +
+        "same curve (absent before the first); X-Sandbox: true marks sandbox data.",
+      who: reader,
+      query: z.object({
+        commodity: namePart().meta({
+          description: "commodity, or a lowercase hub or zone",
+          example: "natural_gas",
+        }),
+        as_of: datetime("knowledge time; the latest vintages when omitted", "2026-01-31T12:00:00Z"),
+      }),
+      answers: {
+        200: json(
+          "the curve, by tenor",
+          z.array(CurveRecord),
+          headers("X-As-Of", "X-Sandbox", "X-Empty-Reason"),
+        ),
+      },
+      errors: ["bad_datetime", "unknown_commodity"],
+    },
+    async (context) => {
+      const { store, config } = context.var.service;
+      const query = context.req.valid("query");
+      const reader = storeReader(store);
+      // All series that the curve is made of are read at one knowledge time.
+      const asOf = instant("as_of", query.as_of) ?? (await store.overview()).latestAsOf ?? 0;
+      const records = await curve(reader, query.commodity, asOf);
+      if (reader.newestAsOf !== null) context.header("X-As-Of", iso(reader.newestAsOf));
+      if (reader.sandbox) context.header("X-Sandbox", "true");
+      if (records.length === 0) {
+        context.header("X-Empty-Reason", await emptyReason(reader, query.commodity));
+      }
+      context.header("Cache-Control", cacheControl({ immutable: false }, config));
+      return context.json(records, 200);
+    },
+  ),
+];

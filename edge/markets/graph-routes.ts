@@ -1,55 +1,52 @@
 // The routes of the catalog graph. They share nothing with the series' routes, and answer when
 // those cannot, as those answer without the graph.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { whole } from "../../shared/scalars.ts";
 import { GraphEntity, GraphNeighbourhood } from "../../shared/wire/markets.ts";
-import { type App, errorResponses, json, namePart } from "../http/app.ts";
-import { apiKey } from "./parameters.ts";
-import type { ReadApi } from "./service.ts";
+import { json } from "../http/route.ts";
+import { namePart } from "../http/texts.ts";
+import { graphReader, type Route, route } from "./route.ts";
 
 const depth = whole(1, 3).default(1).meta({ description: "hops to follow", example: 2 });
 
-const errors = errorResponses("unauthorized", "invalid_request", "graph_unavailable");
-
-/** Registers the routes of the catalog graph. */
-export function addGraph(app: App<ReadApi>) {
-  const entities = createRoute({
-    method: "get",
-    path: "/graph/entities",
-    operationId: "listEntities",
-    tags: ["Graph"],
-    summary: "Entities of the catalog graph",
-    description:
-      "Instruments, libraries, providers, and what instruments are located at or about, in their " +
-      "current state. `first_seen` and `last_seen` tell when ingest saw an entity.",
-    security: apiKey,
-    request: {
+/** Routes of the catalog graph. */
+export const graphRoutes: readonly Route[] = [
+  route(
+    {
+      call: "GET /graph/entities",
+      operationId: "listEntities",
+      tag: "Graph",
+      summary: "Entities of the catalog graph",
+      description:
+        "Instruments, libraries, providers, and what instruments are located at or about, in their " +
+        "current state. `first_seen` and `last_seen` tell when ingest saw an entity.",
+      who: graphReader,
       query: z.object({
         label: namePart().optional().meta({
           description: "only entities with this label",
           example: "BalancingAuthority",
         }),
       }),
+      answers: { 200: json("entities by label, then key", z.array(GraphEntity)) },
+      errors: ["graph_unavailable"],
+      never: ["store_unavailable"],
     },
-    responses: { 200: json("entities by label, then key", z.array(GraphEntity)), ...errors },
-  });
-  app.openapi(entities, async (context) => {
-    const { label } = context.req.valid("query");
-    return context.json(await context.var.service.graph.entities(label), 200);
-  });
-
-  const related = createRoute({
-    method: "get",
-    path: "/graph/related",
-    operationId: "readRelated",
-    tags: ["Graph"],
-    summary: "What an instrument is connected to, and its siblings",
-    description:
-      "Entities within `depth` hops in either direction, and other instruments that share a place, " +
-      "commodity or fuel with it. Empty for an instrument that the graph does not know.",
-    security: apiKey,
-    request: {
+    async (context) => {
+      const { label } = context.req.valid("query");
+      return context.json(await context.var.service.graph.entities(label), 200);
+    },
+  ),
+  route(
+    {
+      call: "GET /graph/related",
+      operationId: "readRelated",
+      tag: "Graph",
+      summary: "What an instrument is connected to, and its siblings",
+      description:
+        "Entities within `depth` hops in either direction, and other instruments that share a place, " +
+        "commodity or fuel with it. Empty for an instrument that the graph does not know.",
+      who: graphReader,
       query: z.object({
         instrument_id: namePart().meta({
           description: "instrument, as the rows of /series name it",
@@ -57,12 +54,14 @@ export function addGraph(app: App<ReadApi>) {
         }),
         depth,
       }),
+      answers: { 200: json("the instrument's neighbourhood", GraphNeighbourhood) },
+      errors: ["graph_unavailable"],
+      never: ["store_unavailable"],
     },
-    responses: { 200: json("the instrument's neighbourhood", GraphNeighbourhood), ...errors },
-  });
-  app.openapi(related, async (context) => {
-    const query = context.req.valid("query");
-    const related = await context.var.service.graph.related(query.instrument_id, query.depth);
-    return context.json(related, 200);
-  });
-}
+    async (context) => {
+      const query = context.req.valid("query");
+      const related = await context.var.service.graph.related(query.instrument_id, query.depth);
+      return context.json(related, 200);
+    },
+  ),
+];

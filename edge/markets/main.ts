@@ -2,27 +2,12 @@
 
 import { cors } from "hono/cors";
 import { createService } from "../http/app.ts";
-import { requireApiKey } from "../http/keys.ts";
+import { addRoutes } from "../http/route.ts";
 import { HEADERS, TAGS } from "./description.ts";
 import examples from "./examples.json" with { type: "json" };
-import { addRoutes } from "./routes.ts";
+import { routes } from "./routes.ts";
 import { openReadApi, type ReadApi } from "./service.ts";
 
-const DATA_PATHS = [
-  "/libraries",
-  "/symbols",
-  "/symbols/describe",
-  "/series",
-  "/curve",
-  "/graph/entities",
-  "/graph/related",
-  "/vintages",
-  "/diff",
-  "/revisions",
-  "/panel",
-  "/snapshots",
-  "/changes",
-];
 /** Query parameters that may be logged; none of them can hold a secret. */
 const LOGGED = (
   "library symbol symbols as_of snapshot start end includeHistory as_of_offset vintage provenance " +
@@ -60,14 +45,6 @@ const { app } = createService<ReadApi>({
   open: openReadApi,
 });
 
-type Var = { service: ReadApi };
-
-app.openAPIRegistry.registerComponent("securitySchemes", "apiKey", {
-  type: "apiKey",
-  in: "header",
-  name: "X-API-Key",
-});
-
 app.use(async (context, next) => {
   const origins = context.var.service.config.SERVICE_CORS_ORIGINS;
   if (origins.length === 0) return next();
@@ -80,20 +57,6 @@ app.use(async (context, next) => {
   })(context, next);
 });
 
-for (const path of DATA_PATHS) {
-  app.use(
-    path,
-    requireApiKey((context) => (context.var as Var).service.config.SERVICE_READ_API_KEY),
-  );
-}
-
-// The graph's routes ask a database of their own.
-for (const path of DATA_PATHS.filter((one) => !one.startsWith("/graph/"))) {
-  app.use(path, async (context, next) => {
-    await context.var.service.assertReader();
-    await next();
-  });
-}
-addRoutes(app);
+addRoutes(app, routes);
 
 export default { fetch: app.fetch };

@@ -1,15 +1,14 @@
 // GET /panel: many series at one knowledge time, aligned.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { PanelRecord } from "../../shared/wire/markets.ts";
-import { type App, errorResponses, name, namePart } from "../http/app.ts";
 import { headers } from "../http/description.ts";
+import { name, namePart } from "../http/texts.ts";
 import { send } from "./answer.ts";
 import { encodePanel, localClock, panelColumns, panelRows } from "./panel.ts";
 import { readPanel } from "./panel-reading.ts";
 import {
-  apiKey,
   bounds,
   knowledge,
   knowledgeTime,
@@ -18,7 +17,7 @@ import {
   versions,
   window,
 } from "./parameters.ts";
-import type { ReadApi } from "./service.ts";
+import { type Route, reader, route } from "./route.ts";
 import { encodedContent, FORMAT_NAMES, FORMATS, preferredFormat } from "./wire/formats.ts";
 
 const SERIES_MAX = 100;
@@ -52,89 +51,6 @@ const Query = z.object({
 
 const sent = headers("X-As-Of", "X-Sandbox", "ETag", "Vary");
 
-/** Registers the panel route. */
-export function addPanel(app: App<ReadApi>) {
-  const route = createRoute({
-    method: "get",
-    path: "/panel",
-    operationId: "readPanel",
-    tags: ["Series"],
-    summary: "Many series at one knowledge time, aligned by Datetime",
-    description:
-      "Beyond the contract. One record an instant with a field per instrument_id, null where a series " +
-      "has no row; an instrument_id that several of the series have is named " +
-      "library/symbol/instrument_id. Without `as_of` all series are read at the newest knowledge time of the store. " +
-      "Rows over all series are capped, bounded or not. X-As-Of is the knowledge time of the read; " +
-      "a commit to another series that was under way in that millisecond may still join it.",
-    security: apiKey,
-    request: { query: Query },
-    responses: {
-      200: {
-        description: "the panel",
-        headers: sent,
-        content: {
-          "application/json": { schema: z.array(PanelRecord) },
-          ...encodedContent(["ndjson", "csv", "parquet", "arrow"]),
-        },
-      },
-      304: { description: "the answer named by If-None-Match is still the answer", headers: sent },
-      ...errorResponses(
-        "bad_datetime",
-        "unauthorized",
-        "unknown_library",
-        "unknown_symbol",
-        "unknown_snapshot",
-        "row_cap_exceeded",
-        "invalid_request",
-        "busy",
-        "store_unavailable",
-      ),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { store, config, largeReads } = context.var.service;
-    const query = context.req.valid("query");
-    const format = query.format ?? preferredFormat(context.req.header("Accept"));
-    const { type, text } = FORMATS[format];
-    const names = seriesNames(query);
-    const local = query.time_zone === undefined ? null : clockOf(query.time_zone);
-    const range = bounds(query);
-    const { asOf, pinned } = await knowledgeTime(store, query);
-    const panel = await readPanel(store, {
-      names,
-      ...range,
-      asOf: asOf ?? (await store.overview()).latestAsOf ?? 0,
-      column: query.column,
-      knownBy: offset(query.as_of_offset),
-      trueOnly: query.vintage === "true_only",
-      rowsMax: config.SERVICE_SERIES_MAX_ROWS,
-    });
-    const rows = async function* () {
-      const series = await panel.series();
-      const columns = panelColumns(series);
-      yield* encodePanel(format, panelRows(series, columns), { columns, local });
-    };
-    const body = () => largeReads.hold(rows(), panel.versionCount);
-    // What GET refuses once it has read so far, HEAD refuses; a first part has read it all.
-    if (context.req.raw.method === "HEAD" && panel.mayExceedCap) {
-      const parts = body();
-      await parts.next();
-      await parts.return(undefined);
-    }
-    return send(context, {
-      tag: await panel.tag({ ...query, format }),
-      contentType: type,
-      compressible: text,
-      // Without a time in the address, the same one asks for a newer state tomorrow.
-      immutable: pinned || (asOf !== undefined && panel.immutable),
-      asOf: panel.asOf,
-      sandbox: panel.sandbox,
-      cacheable: false,
-      body,
-    });
-  });
-}
-
 /** The series that `symbols` names, each once; fails with `invalid_request`. */
 function seriesNames({ library, symbols }: z.output<typeof Query>) {
   const entries = [...new Set(symbols.split(",").map((entry) => entry.trim()))].filter(Boolean);
@@ -161,3 +77,87 @@ function clockOf(timeZone: string) {
     throw new Failure("invalid_request", `time_zone: ${given} is not an IANA time zone`);
   }
 }
+
+/** Registers the panel route. */
+export const panelRoutes: readonly Route[] = [
+  route(
+    {
+      call: "GET /panel",
+      operationId: "readPanel",
+      tag: "Series",
+      summary: "Many series at one knowledge time, aligned by Datetime",
+      description:
+        "Beyond the contract. One record an instant with a field per instrument_id, null where a series " +
+        "has no row; an instrument_id that several of the series have is named " +
+        "library/symbol/instrument_id. Without `as_of` all series are read at the newest knowledge time of the store. " +
+        "Rows over all series are capped, bounded or not. X-As-Of is the knowledge time of the read; " +
+        "a commit to another series that was under way in that millisecond may still join it.",
+      who: reader,
+      query: Query,
+      answers: {
+        200: {
+          description: "the panel",
+          headers: sent,
+          content: {
+            "application/json": { schema: z.array(PanelRecord) },
+            ...encodedContent(["ndjson", "csv", "parquet", "arrow"]),
+          },
+        },
+        304: {
+          description: "the answer named by If-None-Match is still the answer",
+          headers: sent,
+        },
+      },
+      errors: [
+        "bad_datetime",
+        "unknown_library",
+        "unknown_symbol",
+        "unknown_snapshot",
+        "row_cap_exceeded",
+        "busy",
+      ],
+    },
+    async (context) => {
+      const { store, config, largeReads } = context.var.service;
+      const query = context.req.valid("query");
+      const format = query.format ?? preferredFormat(context.req.header("Accept"));
+      const { type, text } = FORMATS[format];
+      const names = seriesNames(query);
+      const local = query.time_zone === undefined ? null : clockOf(query.time_zone);
+      const range = bounds(query);
+      const { asOf, pinned } = await knowledgeTime(store, query);
+      const panel = await readPanel(store, {
+        names,
+        ...range,
+        asOf: asOf ?? (await store.overview()).latestAsOf ?? 0,
+        column: query.column,
+        knownBy: offset(query.as_of_offset),
+        trueOnly: query.vintage === "true_only",
+        rowsMax: config.SERVICE_SERIES_MAX_ROWS,
+      });
+      const rows = async function* () {
+        const series = await panel.series();
+        const columns = panelColumns(series);
+        yield* encodePanel(format, panelRows(series, columns), { columns, local });
+      };
+      const body = () => largeReads.hold(rows(), panel.versionCount);
+      // What GET refuses once it has read so far, HEAD refuses; a first part has read it all.
+      if (context.req.raw.method === "HEAD" && panel.mayExceedCap) {
+        const parts = body();
+        await parts.next();
+        await parts.return(undefined);
+      }
+      return send(context, {
+        tag: await panel.tag({ ...query, format }),
+        contentType: type,
+        compressible: text,
+        // Without a time in the address, the same one asks for a newer state tomorrow.
+        immutable: pinned || (asOf !== undefined && panel.immutable),
+        asOf: panel.asOf,
+        sandbox: panel.sandbox,
+        cacheable: false,
+        body,
+      });
+    },
+  ),
+];

@@ -10,11 +10,8 @@ import {
   parseDuration,
   parseInstant,
 } from "../../shared/time.ts";
-import { namePart } from "../http/app.ts";
+import { namePart } from "../http/texts.ts";
 import type { Store } from "./store/store.ts";
-
-/** The security requirement of every data route. */
-export const apiKey = [{ apiKey: [] }];
 
 /** The parameter `library`. */
 export const library = namePart().meta({

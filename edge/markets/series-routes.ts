@@ -1,14 +1,12 @@
 // GET /series: one symbol as it was known at an `as_of`, in every format.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { flag } from "../../shared/scalars.ts";
 import { SeriesRecord } from "../../shared/wire/markets.ts";
-import { type App, errorResponses } from "../http/app.ts";
 import { headers } from "../http/description.ts";
 import { send } from "./answer.ts";
 import {
-  apiKey,
   bounds,
   knowledge,
   knowledgeTime,
@@ -18,7 +16,7 @@ import {
   versions,
   window,
 } from "./parameters.ts";
-import type { ReadApi } from "./service.ts";
+import { type Route, reader, route } from "./route.ts";
 import type { Slots } from "./slots.ts";
 import type { Reading } from "./store/store.ts";
 import {
@@ -61,86 +59,6 @@ const content = {
 const sent = headers("X-As-Of", "X-Store-Version", "X-Sandbox", "ETag", "Vary", "Accept-Ranges");
 const partSent = Object.assign({}, sent, headers("Content-Range"));
 
-/** Registers the series route. */
-export function addSeries(app: App<ReadApi>) {
-  const route = createRoute({
-    method: "get",
-    path: "/series",
-    operationId: "readSeries",
-    tags: ["Series"],
-    summary: "A series as it was known at `as_of`",
-    description:
-      "Rows ordered by Datetime, then instrument_id. Data learned after `as_of` is never returned; " +
-      "an `as_of` before the first vintage gives `[]`.\n\n" +
-      "Datetimes are ISO 8601: a date alone means 00:00Z at its start, no offset means UTC. `start` " +
-      "and `end` are inclusive and make the read bounded, which exempts it from the row cap.\n\n" +
-      "Beyond the contract: includeHistory, as_of_offset, vintage, provenance, snapshot, and the " +
-      "formats NDJSON, CSV, Parquet and Arrow by Accept or `format`.\n\n" +
-      "Headers: X-As-Of and X-Store-Version name the vintage that answered (absent before the first), " +
-      "X-Sandbox: true marks sandbox data. ETag names the answer (If-None-Match gives 304); with an " +
-      "`as_of` not after the series' newest vintage, or a snapshot, it is immutable and cached as such.",
-    security: apiKey,
-    request: { query: Query },
-    responses: {
-      200: { description: "the series", headers: sent, content },
-      206: {
-        description: "the range of an immutable answer that Range asks for",
-        headers: partSent,
-        content,
-      },
-      304: { description: "the answer named by If-None-Match is still the answer", headers: sent },
-      ...errorResponses(
-        "bad_datetime",
-        "unauthorized",
-        "unknown_library",
-        "unknown_symbol",
-        "unknown_snapshot",
-        "row_cap_exceeded",
-        "range_not_satisfiable",
-        "invalid_request",
-        "busy",
-        "store_unavailable",
-      ),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { store, config, largeReads } = context.var.service;
-    const query = context.req.valid("query");
-    const format = query.format ?? preferredFormat(context.req.header("Accept"));
-    const { type, text } = FORMATS[format];
-    const knownBy = offset(query.as_of_offset);
-    if (knownBy !== undefined && query.includeHistory) {
-      throw new Failure("invalid_request", "as_of_offset: cannot be combined with includeHistory");
-    }
-    const range = bounds(query);
-    const { asOf, pinned } = await knowledgeTime(store, query);
-    const reading = await store.read({
-      library: query.library,
-      symbol: query.symbol,
-      asOf,
-      ...range,
-      history: query.includeHistory,
-      knownBy,
-      trueOnly: query.vintage === "true_only",
-      rowsMax: config.SERVICE_SERIES_MAX_ROWS,
-    });
-    return send(context, {
-      tag: `${ENCODING}-${reading.identity}${query.provenance === "full" ? "-p" : ""}.${format}`,
-      contentType: type,
-      compressible: text,
-      immutable: reading.immutable || pinned,
-      asOf: reading.asOf,
-      storeVersion: reading.asOf === null ? null : reading.seq,
-      sandbox: reading.sandbox,
-      // Before the first vintage there is nothing that a catalog begun anew would not repeat.
-      cacheable: reading.asOf !== null,
-      isEmpty: reading.asOf === null,
-      isQuick: reading.isHeld && reading.versionCount <= QUICK_ROWS,
-      body: () => encodedRows(largeReads, reading, query, format),
-    });
-  });
-}
-
 /** The bytes of the rows. Provenance is asked for first: it is small, and no slot waits for it. */
 async function* encodedRows(
   largeReads: Slots,
@@ -152,3 +70,87 @@ async function* encodedRows(
   const shape = { valueColumns: reading.valueColumns, history, provenance };
   yield* largeReads.hold(encodeRows(format, reading.passing(), shape), reading.versionCount);
 }
+
+/** Registers the series route. */
+export const seriesRoutes: readonly Route[] = [
+  route(
+    {
+      call: "GET /series",
+      operationId: "readSeries",
+      tag: "Series",
+      summary: "A series as it was known at `as_of`",
+      description:
+        "Rows ordered by Datetime, then instrument_id. Data learned after `as_of` is never returned; " +
+        "an `as_of` before the first vintage gives `[]`.\n\n" +
+        "Datetimes are ISO 8601: a date alone means 00:00Z at its start, no offset means UTC. `start` " +
+        "and `end` are inclusive and make the read bounded, which exempts it from the row cap.\n\n" +
+        "Beyond the contract: includeHistory, as_of_offset, vintage, provenance, snapshot, and the " +
+        "formats NDJSON, CSV, Parquet and Arrow by Accept or `format`.\n\n" +
+        "Headers: X-As-Of and X-Store-Version name the vintage that answered (absent before the first), " +
+        "X-Sandbox: true marks sandbox data. ETag names the answer (If-None-Match gives 304); with an " +
+        "`as_of` not after the series' newest vintage, or a snapshot, it is immutable and cached as such.",
+      who: reader,
+      query: Query,
+      answers: {
+        200: { description: "the series", headers: sent, content },
+        206: {
+          description: "the range of an immutable answer that Range asks for",
+          headers: partSent,
+          content,
+        },
+        304: {
+          description: "the answer named by If-None-Match is still the answer",
+          headers: sent,
+        },
+      },
+      errors: [
+        "bad_datetime",
+        "unknown_library",
+        "unknown_symbol",
+        "unknown_snapshot",
+        "row_cap_exceeded",
+        "range_not_satisfiable",
+        "busy",
+      ],
+    },
+    async (context) => {
+      const { store, config, largeReads } = context.var.service;
+      const query = context.req.valid("query");
+      const format = query.format ?? preferredFormat(context.req.header("Accept"));
+      const { type, text } = FORMATS[format];
+      const knownBy = offset(query.as_of_offset);
+      if (knownBy !== undefined && query.includeHistory) {
+        throw new Failure(
+          "invalid_request",
+          "as_of_offset: cannot be combined with includeHistory",
+        );
+      }
+      const range = bounds(query);
+      const { asOf, pinned } = await knowledgeTime(store, query);
+      const reading = await store.read({
+        library: query.library,
+        symbol: query.symbol,
+        asOf,
+        ...range,
+        history: query.includeHistory,
+        knownBy,
+        trueOnly: query.vintage === "true_only",
+        rowsMax: config.SERVICE_SERIES_MAX_ROWS,
+      });
+      return send(context, {
+        tag: `${ENCODING}-${reading.identity}${query.provenance === "full" ? "-p" : ""}.${format}`,
+        contentType: type,
+        compressible: text,
+        immutable: reading.immutable || pinned,
+        asOf: reading.asOf,
+        storeVersion: reading.asOf === null ? null : reading.seq,
+        sandbox: reading.sandbox,
+        // Before the first vintage there is nothing that a catalog begun anew would not repeat.
+        cacheable: reading.asOf !== null,
+        isEmpty: reading.asOf === null,
+        isQuick: reading.isHeld && reading.versionCount <= QUICK_ROWS,
+        body: () => encodedRows(largeReads, reading, query, format),
+      });
+    },
+  ),
+];

@@ -1,11 +1,12 @@
 // The chassis in process: what every service answers and logs, whatever its routes are.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { createService } from "../../edge/http/app.ts";
 import { parseEnvironment, secret } from "../../edge/http/config.ts";
 import { type Description, type Endpoint, endpointsOf } from "../../edge/http/example-request.ts";
 import { logLine, scrub } from "../../edge/http/log.ts";
+import { addRoutes, anybody, type Declaration, routeOf } from "../../edge/http/route.ts";
 import { ErrorBody, Failure } from "../../shared/errors.ts";
 import { whole } from "../../shared/scalars.ts";
 import { Secret } from "../../shared/secret.ts";
@@ -13,6 +14,16 @@ import { Secret } from "../../shared/secret.ts";
 const Environment = z.object({
   TOKEN: secret(),
   LIMIT: whole(1),
+});
+
+const route = routeOf<z.infer<typeof Environment>>();
+const plain = (call: Declaration["call"]) => ({
+  call,
+  operationId: call,
+  tag: "Things",
+  summary: "",
+  who: anybody,
+  answers: { 200: { description: "" } },
 });
 
 function sample() {
@@ -24,15 +35,11 @@ function sample() {
     loggedQuery: ["symbol"],
     open: (environment) => parseEnvironment(Environment, environment),
   });
-  app.openapi(
-    createRoute({
-      method: "get",
-      path: "/things",
-      request: { query: z.object({ symbol: z.string() }) },
-      responses: { 200: { description: "" } },
-    }),
-    (context) => context.json({ symbol: context.req.valid("query").symbol }, 200),
-  );
+  addRoutes(app, [
+    route({ ...plain("GET /things"), query: z.object({ symbol: z.string() }) }, (context) =>
+      context.json({ symbol: context.req.valid("query").symbol }, 200),
+    ),
+  ]);
   app.get("/breaks", () => {
     throw new Error("password=hunter2 in postgresql://user:hunter2@host/db");
   });
@@ -108,10 +115,7 @@ describe("the chassis", () => {
   ])("refuses %s: no parameter is passed over", async (path, field, problem) => {
     captureLog();
     const { app, request } = sample();
-    app.openapi(
-      createRoute({ method: "get", path: "/plain", responses: { 200: { description: "" } } }),
-      (context) => context.json({}, 200),
-    );
+    addRoutes(app, [route(plain("GET /plain"), (context) => context.json({}, 200))]);
     expect((await request("/plain")).status).toBe(200);
     const response = await request(path);
     expect(response.status).toBe(422);
@@ -126,9 +130,7 @@ describe("the chassis", () => {
     const { app, request } = sample();
     const schema = z.strictObject({ values: z.array(z.number()) });
     const body = { content: { "application/json": { schema } } };
-    const responses = { 200: { description: "" } };
-    const route = createRoute({ method: "post", path: "/many", request: { body }, responses });
-    app.openapi(route, (context) => context.json({}, 200));
+    addRoutes(app, [route({ ...plain("POST /many"), body }, (context) => context.json({}, 200))]);
     const unknown = Array.from({ length: 3_000 }, (_, index) => `unknown_${index}=1`).join("&");
     const query = await (await request(`/things?symbol=a&${unknown}`)).text();
     expect(query.length).toBeLessThan(8_000);
@@ -158,16 +160,12 @@ describe("the chassis", () => {
       const schema = z.strictObject({ all: z.boolean().default(true) });
       const body = { content: { "application/json": { schema } } };
       for (const required of [true, false]) {
-        const method = "post";
-        const path = required ? "/must" : "/may";
-        const responses = { 200: { description: "" } };
-        const route = createRoute({
-          method,
-          path,
-          request: { body: { ...body, required } },
-          responses,
-        });
-        app.openapi(route, (context) => context.json(context.req.valid("json") ?? {}, 200));
+        const declared = { ...plain(required ? "POST /must" : "POST /may") };
+        addRoutes(app, [
+          route({ ...declared, body: { ...body, required } }, (context) =>
+            context.json(context.req.valid("json") ?? {}, 200),
+          ),
+        ]);
       }
       const sent = (path: string, text: string, headers = { "Content-Type": type }) =>
         request(path, { method: "POST", headers, body: text });

@@ -1,10 +1,11 @@
 // Null in a body of any shape: what may be left out is left out, and what takes it keeps it.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { expect, it } from "vitest";
-import { createService, json, jsonBody } from "../../edge/http/app.ts";
+import { createService } from "../../edge/http/app.ts";
 import { type Description, endpointsOf } from "../../edge/http/example-request.ts";
 import { NULL_REFUSED, nullsAsNotGiven } from "../../edge/http/not-given.ts";
+import { addRoutes, anybody, json, jsonBody, routeOf } from "../../edge/http/route.ts";
 
 const Inner = z.strictObject({
   count: z.number().max(9).default(3),
@@ -98,13 +99,17 @@ it("is told of in the description of every body, and heard so by its route", asy
       .optional()
       .meta({ [NULL_REFUSED]: true }),
   });
-  const route = createRoute({
-    method: "post",
-    path: "/things",
-    request: jsonBody(Sent),
-    responses: { 200: json("as it came", z.unknown()) },
-  });
-  app.openapi(route, (context) => context.json(context.req.valid("json"), 200));
+  const route = routeOf<object>();
+  const declared = {
+    call: "POST /things",
+    operationId: "sendThing",
+    tag: "Things",
+    summary: "",
+    who: anybody,
+    body: jsonBody(Sent),
+    answers: { 200: json("as it came", z.unknown()) },
+  } as const;
+  addRoutes(app, [route(declared, (context) => context.json(context.req.valid("json"), 200))]);
   const body = JSON.stringify({ mode: null, shape: { size: null }, either: null });
   const headers = { "Content-Type": "application/json" };
   const answer = await app.request("/things", { method: "POST", headers, body }, {});

@@ -96,6 +96,13 @@ export const RULES: readonly Rule[] = [
     planted: ["edge/markets/x.ts", `console.log("rows")`],
   },
   {
+    advice: "declare it by route() and list it in its room",
+    files: /^edge\/.*\.tsx?$/,
+    except: /^edge\/http\/route\.ts$/,
+    find: lines(/\bcreateRoute\(|\bapp\.openapi\(/),
+    planted: ["edge/vision/media/x.ts", 'const read = createRoute({ method: "get" });'],
+  },
+  {
     advice: "take the time from a clock",
     files: CODE,
     except: /^(shared\/time\.ts|edge\/local|test)/,

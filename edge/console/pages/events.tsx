@@ -4,7 +4,7 @@ import type { FC } from "hono/jsx";
 import { z } from "zod";
 import { Failure } from "../../../shared/errors.ts";
 import { DAY, isoDay } from "../../../shared/time.ts";
-import { text } from "../../http/app.ts";
+import { text } from "../../http/texts.ts";
 import { type EventMatch, searchEvents } from "../../markets/ingest/event-search.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";

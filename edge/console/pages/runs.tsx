@@ -3,7 +3,7 @@
 import type { FC } from "hono/jsx";
 import { z } from "zod";
 import { RunState, RunTrigger } from "../../../shared/wire/markets.ts";
-import { text } from "../../http/app.ts";
+import { text } from "../../http/texts.ts";
 import { verdictOf } from "../../markets/ingest/check.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";

@@ -3,14 +3,15 @@
 // A registered email is told from an unknown one by register alone, with 409: the contract's answer
 // to register is a token pair, so it cannot be the same for both. It is throttled for that.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { TokenPair, User } from "../../../shared/wire/vision.ts";
-import { type App, errorResponses, json, jsonBody, title } from "../../http/app.ts";
+import { json, jsonBody } from "../../http/route.ts";
+import { title } from "../../http/texts.ts";
 import { clientAddress } from "../../http/throttle.ts";
-import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
+import { anybody, type Route, route } from "../base/route.ts";
 import {
   type Account,
   accountByEmail,
@@ -19,6 +20,7 @@ import {
   replaceHash,
   userRecord,
 } from "./accounts.ts";
+import { loggedIn } from "./audience.ts";
 import { Email } from "./email.ts";
 import { InvitationCode } from "./invitation-routes.ts";
 import {
@@ -29,7 +31,7 @@ import {
   verifyNothing,
   verifyPassword,
 } from "./passwords.ts";
-import { callerOf, guard } from "./scope.ts";
+import { callerOf } from "./scope.ts";
 import {
   changePassword,
   endAllSessions,
@@ -46,7 +48,7 @@ import {
 } from "./throttle.ts";
 import { formerSession } from "./tokens.ts";
 
-const tags = ["Accounts"];
+const tag = "Accounts";
 
 /** Bytes of a body that anybody may send: an email and a password. */
 const OPEN_BODY = { bytesMax: 16 * 1024 };
@@ -84,36 +86,27 @@ const attemptOf = (
   email: string,
 ): Attempt => ({ email, address: clientAddress(req, service.behindCloudflare) });
 
-/** Registers the routes of accounts and sessions. */
-export function addAccountRoutes(app: App<Parts>) {
-  app.openAPIRegistry.registerComponent("securitySchemes", "accessToken", {
-    type: "http",
-    scheme: "bearer",
-    bearerFormat: "JWT",
-  });
-  guard(app, "/auth/me", "/auth/logout", "/auth/password");
-  addRegister(app);
-  addLogin(app);
-  addRefresh(app);
-  addMe(app);
-  addLogout(app);
-  addPassword(app);
+/** The account, if this is its password, and whether its hash is to be replaced; else null. */
+async function verifiedOf(account: Account, password: string) {
+  const { matches, outdated } = await verifyPassword(password, account.passwordHash);
+  return matches ? { account, outdated } : null;
 }
 
-function addRegister(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/auth/register`,
-    operationId: "makeAccount",
-    tags,
-    summary: "Make an account",
-    description:
-      "The user joins the default workspace as viewer; the first account of an installation is its " +
-      "admin. Where `REGISTRATION` is `invited`, an account is made by an invitation alone, " +
-      "where it is `closed` by none; where there is a `BOOTSTRAP_TOKEN`, whoever sends it as `invitation` becomes the " +
-      "first admin, once.",
-    request: {
-      ...jsonBody(
+/** Routes of accounts and sessions. */
+export const accountRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /auth/register",
+      operationId: "makeAccount",
+      tag,
+      summary: "Make an account",
+      description:
+        "The user joins the default workspace as viewer; the first account of an installation is its " +
+        "admin. Where `REGISTRATION` is `invited`, an account is made by an invitation alone, " +
+        "where it is `closed` by none; where there is a `BOOTSTRAP_TOKEN`, whoever sends it as `invitation` becomes the " +
+        "first admin, once.",
+      who: anybody,
+      body: jsonBody(
         z.object({
           email: Email,
           password: newPassword,
@@ -126,128 +119,103 @@ function addRegister(app: App<Parts>) {
         }),
         OPEN_BODY,
       ),
+      answers: { 201: json("the new user's tokens", TokenPair) },
+      errors: ["not_invited", "email_taken", "too_many_attempts"],
     },
-    responses: {
-      201: json("the new user's tokens", TokenPair),
-      ...errorResponses("bad_body", "email_taken", "invalid_request", "too_many_attempts"),
-      ...errorResponses("not_invited", "store_unavailable"),
+    async (context) => {
+      const parts = context.var.service;
+      const body = context.req.valid("json");
+      checkPassword(body.password, body.email);
+      await countRegistration(parts, attemptOf(context, body.email));
+      const account = await createAccount(parts, {
+        email: body.email,
+        displayName: body.display_name,
+        passwordHash: await hashPassword(body.password),
+        invitation: body.invitation,
+        requestId: context.var.requestId,
+      });
+      return context.json(await openSession(parts, account), 201);
     },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const body = context.req.valid("json");
-    checkPassword(body.password, body.email);
-    await countRegistration(parts, attemptOf(context, body.email));
-    const account = await createAccount(parts, {
-      email: body.email,
-      displayName: body.display_name,
-      passwordHash: await hashPassword(body.password),
-      invitation: body.invitation,
-      requestId: context.var.requestId,
-    });
-    return context.json(await openSession(parts, account), 201);
-  });
-}
-
-function addLogin(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/auth/login`,
-    operationId: "openSession",
-    tags,
-    summary: "Log in",
-    description:
-      `At most ${PER_PAIR} wrong passwords a minute for an email from one address, and ${PER_ADDRESS} ` +
-      "from one address. Wrong ones for an email, from wherever they come, are checked one after " +
-      "another: ten at once, then one in two seconds; who would wait over 8 s is answered 429. The " +
-      "owner is not locked out by that: an address at which they logged in within 30 days has a " +
-      "line of its own, and so has each of the account's sessions, for whoever sends a token of it " +
-      `as \`device\` (beyond the contract), which is counted instead of the address, ${PER_PAIR} ` +
-      "wrong passwords a minute.",
-    request: { ...jsonBody(z.object({ email: Email, password, device }), OPEN_BODY) },
-    responses: {
-      200: json("tokens", TokenPair),
-      ...errorResponses("bad_body", "bad_credentials", "invalid_request", "too_many_attempts"),
-      ...errorResponses("store_unavailable"),
+  ),
+  route(
+    {
+      call: "POST /auth/login",
+      operationId: "openSession",
+      tag,
+      summary: "Log in",
+      description:
+        `At most ${PER_PAIR} wrong passwords a minute for an email from one address, and ${PER_ADDRESS} ` +
+        "from one address. Wrong ones for an email, from wherever they come, are checked one after " +
+        "another: ten at once, then one in two seconds; who would wait over 8 s is answered 429. The " +
+        "owner is not locked out by that: an address at which they logged in within 30 days has a " +
+        "line of its own, and so has each of the account's sessions, for whoever sends a token of it " +
+        `as \`device\` (beyond the contract), which is counted instead of the address, ${PER_PAIR} ` +
+        "wrong passwords a minute.",
+      who: anybody,
+      body: jsonBody(z.object({ email: Email, password, device }), OPEN_BODY),
+      answers: { 200: json("tokens", TokenPair) },
+      errors: ["bad_credentials", "too_many_attempts"],
     },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const { device: token, ...body } = context.req.valid("json");
-    const session = await formerSession(parts, { email: body.email, token });
-    const attempt = { ...attemptOf(context, body.email), session };
-    const found = await checkedPassword(parts, attempt, async () => {
-      const account = await accountByEmail(parts, body.email);
-      if (!account) await verifyNothing(body.password);
-      return account && verifiedOf(account, body.password);
-    });
-    if (!found) throw new Failure("bad_credentials", "email and password do not match an account");
-    const { account, outdated } = found;
-    if (outdated) await replaceHash(parts, account, await hashPassword(body.password));
-    return context.json(await openSession(parts, account), 200);
-  });
-}
-
-/** The account, if this is its password, and whether its hash is to be replaced; else null. */
-async function verifiedOf(account: Account, password: string) {
-  const { matches, outdated } = await verifyPassword(password, account.passwordHash);
-  return matches ? { account, outdated } : null;
-}
-
-function addRefresh(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/auth/refresh`,
-    operationId: "refreshTokens",
-    tags,
-    summary: "A fresh access token",
-    description:
-      "The refresh token stays the same, and is valid for 30 days from the login, until logout or a " +
-      "change of the password. With `rotate` (beyond the contract) a new one replaces it, valid for " +
-      "30 days from now; the replaced one, sent again more than 10 s later, is 401 and ends the " +
-      "session, since somebody copied it.",
-    request: { ...jsonBody(z.object({ refresh_token: z.string().max(200), rotate }), OPEN_BODY) },
-    responses: {
-      200: json("tokens", TokenPair),
-      ...errorResponses("bad_body", "unauthorized", "invalid_request", "store_unavailable"),
+    async (context) => {
+      const parts = context.var.service;
+      const { device: token, ...body } = context.req.valid("json");
+      const session = await formerSession(parts, { email: body.email, token });
+      const attempt = { ...attemptOf(context, body.email), session };
+      const found = await checkedPassword(parts, attempt, async () => {
+        const account = await accountByEmail(parts, body.email);
+        if (!account) await verifyNothing(body.password);
+        return account && verifiedOf(account, body.password);
+      });
+      if (!found)
+        throw new Failure("bad_credentials", "email and password do not match an account");
+      const { account, outdated } = found;
+      if (outdated) await replaceHash(parts, account, await hashPassword(body.password));
+      return context.json(await openSession(parts, account), 200);
     },
-  });
-  app.openapi(route, async (context) => {
-    const { refresh_token: refreshToken, rotate } = context.req.valid("json");
-    return context.json(await refreshSession(context.var.service, { refreshToken, rotate }), 200);
-  });
-}
-
-function addMe(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/auth/me`,
-    operationId: "readAccount",
-    tags,
-    summary: "Who you are",
-    security: bearer,
-    responses: {
-      200: json("the caller", User),
-      ...errorResponses("unauthorized", "store_unavailable"),
+  ),
+  route(
+    {
+      call: "POST /auth/refresh",
+      operationId: "refreshTokens",
+      tag,
+      summary: "A fresh access token",
+      description:
+        "The refresh token stays the same, and is valid for 30 days from the login, until logout or a " +
+        "change of the password. With `rotate` (beyond the contract) a new one replaces it, valid for " +
+        "30 days from now; the replaced one, sent again more than 10 s later, is 401 and ends the " +
+        "session, since somebody copied it.",
+      who: anybody,
+      body: jsonBody(z.object({ refresh_token: z.string().max(200), rotate }), OPEN_BODY),
+      answers: { 200: json("tokens", TokenPair) },
+      errors: ["unauthorized"],
     },
-  });
-  app.openapi(route, async (context) =>
-    context.json(await userRecord(context.var.service, callerOf(context).accountId), 200),
-  );
-}
-
-function addLogout(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/auth/logout`,
-    operationId: "endSession",
-    tags,
-    summary: "End this session, or with `everywhere` all of yours",
-    description:
-      "Beyond the contract. Refresh tokens end at once, access tokens within a minute. The body may " +
-      "be left out.",
-    security: bearer,
-    request: {
+    async (context) => {
+      const { refresh_token: refreshToken, rotate } = context.req.valid("json");
+      return context.json(await refreshSession(context.var.service, { refreshToken, rotate }), 200);
+    },
+  ),
+  route(
+    {
+      call: "GET /auth/me",
+      operationId: "readAccount",
+      tag,
+      summary: "Who you are",
+      who: loggedIn,
+      answers: { 200: json("the caller", User) },
+    },
+    async (context) =>
+      context.json(await userRecord(context.var.service, callerOf(context).accountId), 200),
+  ),
+  route(
+    {
+      call: "POST /auth/logout",
+      operationId: "endSession",
+      tag,
+      summary: "End this session, or with `everywhere` all of yours",
+      description:
+        "Beyond the contract. Refresh tokens end at once, access tokens within a minute. The body may " +
+        "be left out.",
+      who: loggedIn,
       body: {
         content: {
           "application/json": {
@@ -256,59 +224,49 @@ function addLogout(app: App<Parts>) {
         },
         required: false,
       },
+      answers: { 204: { description: "ended" } },
     },
-    responses: {
-      204: { description: "ended" },
-      ...errorResponses("bad_body", "unauthorized", "invalid_request", "store_unavailable"),
+    async (context) => {
+      const parts = context.var.service;
+      const { accountId, session } = callerOf(context);
+      // Without a body nothing was validated.
+      const { everywhere = false } = context.req.valid("json") ?? {};
+      if (everywhere) await endAllSessions(parts, accountId);
+      else await endSession(parts, accountId, session);
+      return context.body(null, 204);
     },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const { accountId, session } = callerOf(context);
-    // Without a body nothing was validated.
-    const { everywhere = false } = context.req.valid("json") ?? {};
-    if (everywhere) await endAllSessions(parts, accountId);
-    else await endSession(parts, accountId, session);
-    return context.body(null, 204);
-  });
-}
-
-function addPassword(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/auth/password`,
-    operationId: "changePassword",
-    tags,
-    summary: "Change the password",
-    description:
-      "Beyond the contract. Ends every session of the account and answers the tokens of a new one.",
-    security: bearer,
-    request: {
-      ...jsonBody(z.strictObject({ current_password: password, new_password: newPassword })),
+  ),
+  route(
+    {
+      call: "POST /auth/password",
+      operationId: "changePassword",
+      tag,
+      summary: "Change the password",
+      description:
+        "Beyond the contract. Ends every session of the account and answers the tokens of a new one.",
+      who: loggedIn,
+      body: jsonBody(z.strictObject({ current_password: password, new_password: newPassword })),
+      answers: { 200: json("tokens", TokenPair) },
+      errors: ["bad_credentials", "state_conflict", "too_many_attempts"],
     },
-    responses: {
-      200: json("tokens", TokenPair),
-      ...errorResponses("bad_body", "unauthorized", "bad_credentials", "invalid_request"),
-      ...errorResponses("state_conflict", "too_many_attempts", "store_unavailable"),
+    async (context) => {
+      const parts = context.var.service;
+      const caller = callerOf(context);
+      const body = context.req.valid("json");
+      checkPassword(body.new_password, caller.email);
+      const attempt = { ...attemptOf(context, caller.email), session: caller.session };
+      const found = await checkedPassword(parts, attempt, async () => {
+        const account = await accountById(parts, caller.accountId);
+        return account && verifiedOf(account, body.current_password);
+      });
+      if (!found) throw new Failure("bad_credentials", "the current password is another");
+      const { account } = found;
+      const hash = await hashPassword(body.new_password);
+      const sessionVersion = await changePassword(parts, account, hash);
+      if (sessionVersion === null) {
+        throw new Failure("state_conflict", "the password was changed by another request");
+      }
+      return context.json(await openSession(parts, { ...account, sessionVersion }), 200);
     },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const caller = callerOf(context);
-    const body = context.req.valid("json");
-    checkPassword(body.new_password, caller.email);
-    const attempt = { ...attemptOf(context, caller.email), session: caller.session };
-    const found = await checkedPassword(parts, attempt, async () => {
-      const account = await accountById(parts, caller.accountId);
-      return account && verifiedOf(account, body.current_password);
-    });
-    if (!found) throw new Failure("bad_credentials", "the current password is another");
-    const { account } = found;
-    const hash = await hashPassword(body.new_password);
-    const sessionVersion = await changePassword(parts, account, hash);
-    if (sessionVersion === null) {
-      throw new Failure("state_conflict", "the password was changed by another request");
-    }
-    return context.json(await openSession(parts, { ...account, sessionVersion }), 200);
-  });
-}
+  ),
+];

@@ -1,34 +1,47 @@
-// Who may call a route, said in its description. One that needs a role names it there itself, and
-// declares `forbidden`; what follows from how the others are guarded is added here, so that none is
-// silent. A test reads every description.
+// Who may call a route: whoever has an access token, and of those admins and operators alone.
 
-import type { App } from "../../http/app.ts";
-import { API } from "../base/api.ts";
-import type { Parts } from "../base/parts.ts";
+import type { MiddlewareHandler } from "hono";
+import { Failure } from "../../../shared/errors.ts";
+import type { Audience } from "../../http/route.ts";
+import { authenticate, callerOf, realmOf } from "./scope.ts";
 
-interface Route {
-  path: string;
-  description?: string | undefined;
-  security?: Record<string, unknown>[] | undefined;
-  responses: { 403?: { description: string } };
-}
+/** Whoever has an access token: the handler looks at what belongs to the caller alone. */
+export const loggedIn = {
+  schemes: { accessToken: { type: "http", scheme: "bearer", bearerFormat: "JWT" } },
+  guards: [authenticate],
+  description: "For everybody who is logged in.",
+} as const satisfies Audience;
 
-/** Completes the descriptions; to be called when all routes are there. */
-export function describeAudience(app: App<Parts>): void {
-  for (const definition of app.openAPIRegistry.definitions) {
-    if (definition.type !== "route") continue;
-    const route: Route = definition.route;
-    if (route.responses[403]?.description.includes("`forbidden`")) continue;
-    route.description = [route.description, audienceOf(route)].filter(Boolean).join(" ");
+/** Members of the workspace of what is asked for: the handler looks for it, and at their role. */
+export const user = {
+  ...loggedIn,
+  description: "For every member of the workspace, viewers too.",
+  errorsOfChanges: ["forbidden"],
+} as const satisfies Audience;
+
+const requireAdmin: MiddlewareHandler = async (context, next) => {
+  realmOf(callerOf(context));
+  await next();
+};
+
+/** Who is admin of at least one workspace. */
+export const admin: Audience = {
+  schemes: loggedIn.schemes,
+  guards: [authenticate, requireAdmin],
+  errors: ["forbidden"],
+};
+
+const requireOperator: MiddlewareHandler = async (context, next) => {
+  if (!callerOf(context).operator) {
+    const detail = "this needs the role admin in the default workspace";
+    throw new Failure("forbidden", detail, { data: { role_needed: "admin" } });
   }
-}
+  await next();
+};
 
-function audienceOf({ path, security = [] }: Route): string {
-  const schemes = security.flatMap((one) => Object.keys(one));
-  if (schemes.includes("nodeToken")) return "For GPU nodes.";
-  if (schemes.includes("deviceToken")) return "For edge devices.";
-  if (!schemes.includes("accessToken")) return "Open: needs no access token.";
-  return path.startsWith(`${API}/auth/`)
-    ? "For everybody who is logged in."
-    : "For every member of the workspace, viewers too.";
-}
+/** Operators: who is admin of the default workspace. */
+export const operator: Audience = {
+  schemes: loggedIn.schemes,
+  guards: [authenticate, requireOperator],
+  errors: ["forbidden"],
+};

@@ -1,16 +1,17 @@
 // The log of what administrators did, for those who rule where it was done.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { whole } from "../../../shared/scalars.ts";
 import { INSTANT_FORM, parseInstant } from "../../../shared/time.ts";
-import { type App, errorResponses, json, name } from "../../http/app.ts";
-import { API, bearer } from "../base/api.ts";
-import type { Parts } from "../base/parts.ts";
+import { json } from "../../http/route.ts";
+import { name } from "../../http/texts.ts";
+import { type Route, route } from "../base/route.ts";
+import { admin } from "./audience.ts";
 import { ACTOR_KINDS, AUDIT_ACTIONS, listAuditEntries } from "./audit.ts";
-import { callerOf, guard, realmOf } from "./scope.ts";
+import { callerOf, realmOf } from "./scope.ts";
 
-const tags = ["Administration"];
+const tag = "Administration";
 const ENTRIES_MAX = 500;
 
 const fields = z.record(z.string(), z.unknown()).nullable();
@@ -49,22 +50,20 @@ const instant = () =>
     .string()
     .regex(new RegExp(`^${INSTANT_FORM}$`), "must be a date or datetime: 2026-01-31T05:20:00Z");
 
-/** Registers the route of the log. */
-export function addAuditRoutes(app: App<Parts>) {
-  guard(app, "/admin/audit");
-  const route = createRoute({
-    method: "get",
-    path: `${API}/admin/audit`,
-    operationId: "listAuditEntries",
-    tags,
-    summary: "What administrators did, newest first",
-    description:
-      "Beyond the contract. Needs the role admin; of the workspaces that you are admin of, an " +
-      "operator of all, and of the installation. Every change by `/admin/*`, and every move of a " +
-      "model's name, is written in the same statement as the change itself, and nobody can change " +
-      "or delete an entry. Entries are kept for as long as the installation says (`AUDIT_DAYS`).",
-    security: bearer,
-    request: {
+/** Routes of the log. */
+export const auditRoutes: readonly Route[] = [
+  route(
+    {
+      call: "GET /admin/audit",
+      operationId: "listAuditEntries",
+      tag,
+      summary: "What administrators did, newest first",
+      description:
+        "Beyond the contract. Needs the role admin; of the workspaces that you are admin of, an " +
+        "operator of all, and of the installation. Every change by `/admin/*`, and every move of a " +
+        "model's name, is written in the same statement as the change itself, and nobody can change " +
+        "or delete an entry. Entries are kept for as long as the installation says (`AUDIT_DAYS`).",
+      who: admin,
       query: z.object({
         actor_id: z.uuid().optional().meta({ description: "only what this account did" }),
         action: z.enum(AUDIT_ACTIONS).optional().meta({ description: "only this operation" }),
@@ -77,40 +76,39 @@ export function addAuditRoutes(app: App<Parts>) {
         cursor: whole(1).optional().meta({ description: "`next` of the page before" }),
         limit: whole(1, ENTRIES_MAX).default(100),
       }),
+      answers: {
+        200: json(
+          "a page of entries",
+          z.object({
+            items: z.array(AuditEntry),
+            next: z
+              .number()
+              .int()
+              .nullable()
+              .meta({ description: "`cursor` of the page that follows; null: there is none" }),
+          }),
+        ),
+      },
     },
-    responses: {
-      200: json(
-        "a page of entries",
-        z.object({
-          items: z.array(AuditEntry),
-          next: z
-            .number()
-            .int()
-            .nullable()
-            .meta({ description: "`cursor` of the page that follows; null: there is none" }),
-        }),
-      ),
-      ...errorResponses("unauthorized", "forbidden", "invalid_request", "store_unavailable"),
+    async (context) => {
+      const realm = realmOf(callerOf(context));
+      const { actor_id, workspace_id, cursor, from, to, ...others } = context.req.valid("query");
+      const bounds = {
+        from: from === undefined ? null : parseInstant(from, "up"),
+        to: to === undefined ? null : parseInstant(to, "up"),
+      };
+      if (bounds.from !== null && bounds.to !== null && bounds.from >= bounds.to) {
+        throw new Failure("invalid_request", "from: must be before to");
+      }
+      const filter = {
+        ...others,
+        actorId: actor_id,
+        workspaceId: workspace_id,
+        from: bounds.from ?? undefined,
+        to: bounds.to ?? undefined,
+        before: cursor,
+      };
+      return context.json(await listAuditEntries(context.var.service, realm, filter), 200);
     },
-  });
-  app.openapi(route, async (context) => {
-    const realm = realmOf(callerOf(context));
-    const { actor_id, workspace_id, cursor, from, to, ...others } = context.req.valid("query");
-    const bounds = {
-      from: from === undefined ? null : parseInstant(from, "up"),
-      to: to === undefined ? null : parseInstant(to, "up"),
-    };
-    if (bounds.from !== null && bounds.to !== null && bounds.from >= bounds.to) {
-      throw new Failure("invalid_request", "from: must be before to");
-    }
-    const filter = {
-      ...others,
-      actorId: actor_id,
-      workspaceId: workspace_id,
-      from: bounds.from ?? undefined,
-      to: bounds.to ?? undefined,
-      before: cursor,
-    };
-    return context.json(await listAuditEntries(context.var.service, realm, filter), 200);
-  });
-}
+  ),
+];

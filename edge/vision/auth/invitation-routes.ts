@@ -1,14 +1,15 @@
 // Invitations over HTTP: admins make, list and revoke them, and people who have an account use
 // them. Who has none sends the code as they register.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { whole } from "../../../shared/scalars.ts";
 import { Role, User } from "../../../shared/wire/vision.ts";
-import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
-import { API, bearer, pageQuery } from "../base/api.ts";
-import type { Parts } from "../base/parts.ts";
+import { json, jsonBody } from "../../http/route.ts";
+import { pageQuery } from "../base/api.ts";
+import { type Route, route } from "../base/route.ts";
 import { userRecord } from "./accounts.ts";
+import { loggedIn, user } from "./audience.ts";
 import { actOf } from "./audit.ts";
 import { Email } from "./email.ts";
 import {
@@ -18,7 +19,7 @@ import {
   listInvitations,
   revokeInvitation,
 } from "./invitations.ts";
-import { allow, callerOf, guard, realmOf, workspacesOf } from "./scope.ts";
+import { allow, callerOf, realmOf, workspacesOf } from "./scope.ts";
 
 const DAYS_MAX = 30;
 const DAYS = 7;
@@ -47,138 +48,113 @@ const NewInvitation = Invitation.extend({
   code: z.string().meta({ description: "shown only here; give it to the person" }),
 }).meta({ id: "NewInvitation" });
 
-const adminErrors = errorResponses("unauthorized", "forbidden", "store_unavailable");
-
-/** Registers the routes of invitations. */
-export function addInvitationRoutes(app: App<Parts>) {
-  guard(app, "/admin/invitations", "/admin/invitations/*", "/auth/invitation");
-  addMake(app);
-  addList(app);
-  addRevoke(app);
-  addAccept(app);
-}
-
-function addMake(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/admin/invitations`,
-    operationId: "makeInvitation",
-    tags: ["Administration"],
-    summary: "Invite somebody into a workspace",
-    description:
-      "Beyond the contract. Needs the role admin in the workspace; without `workspace_id`, the one " +
-      "that you are admin of. The code works once: at `POST /auth/register` for who has no account, " +
-      "at `POST /auth/invitation` for who has one.",
-    security: bearer,
-    request: jsonBody(
-      z.strictObject({
-        workspace_id: z.uuid().optional(),
-        role: Role.default("viewer"),
-        email: Email.optional().meta({ description: "only the account of this email may use it" }),
-        days: whole(1, DAYS_MAX).default(DAYS).meta({ description: "how long it may be used" }),
-      }),
-    ),
-    responses: {
-      201: json("the invitation with its code", NewInvitation),
-      ...adminErrors,
-      ...errorResponses("bad_body", "not_found", "invalid_request"),
+/** Routes of invitations. */
+export const invitationRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /admin/invitations",
+      operationId: "makeInvitation",
+      tag: "Administration",
+      summary: "Invite somebody into a workspace",
+      description:
+        "Beyond the contract. Needs the role admin in the workspace; without `workspace_id`, the one " +
+        "that you are admin of. The code works once: at `POST /auth/register` for who has no account, " +
+        "at `POST /auth/invitation` for who has one.",
+      who: user,
+      body: jsonBody(
+        z.strictObject({
+          workspace_id: z.uuid().optional(),
+          role: Role.default("viewer"),
+          email: Email.optional().meta({
+            description: "only the account of this email may use it",
+          }),
+          days: whole(1, DAYS_MAX).default(DAYS).meta({ description: "how long it may be used" }),
+        }),
+      ),
+      answers: { 201: json("the invitation with its code", NewInvitation) },
+      errors: ["not_found"],
     },
-  });
-  app.openapi(route, async (context) => {
-    const caller = callerOf(context);
-    realmOf(caller);
-    const { workspace_id: wanted, role, email = null, days } = context.req.valid("json");
-    const ruled = workspacesOf(caller, "admin");
-    const workspaceId = wanted ?? (ruled.length === 1 ? ruled[0] : undefined);
-    if (!workspaceId) {
-      throw new Failure("invalid_request", "workspace_id: required, as you are admin of several");
-    }
-    allow(caller, workspaceId, "admin");
-    const act = actOf(context, "makeInvitation");
-    const wish = { workspaceId, role, email, days, act };
-    return context.json(await createInvitation(context.var.service, wish), 201);
-  });
-}
-
-function addList(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/admin/invitations`,
-    operationId: "listInvitations",
-    tags: ["Administration"],
-    summary: "Invitations into the workspaces you are admin of",
-    description: `Beyond the contract. Needs the role admin. The newest first, until ${LISTED_DAYS} days after their end.`,
-    security: bearer,
-    request: { query: z.object(pageQuery(1_000)) },
-    responses: {
-      200: json("invitations", z.array(Invitation)),
-      ...adminErrors,
-      ...errorResponses("invalid_request"),
+    async (context) => {
+      const caller = callerOf(context);
+      realmOf(caller);
+      const { workspace_id: wanted, role, email = null, days } = context.req.valid("json");
+      const ruled = workspacesOf(caller, "admin");
+      const workspaceId = wanted ?? (ruled.length === 1 ? ruled[0] : undefined);
+      if (!workspaceId) {
+        throw new Failure("invalid_request", "workspace_id: required, as you are admin of several");
+      }
+      allow(caller, workspaceId, "admin");
+      const act = actOf(context, "makeInvitation");
+      const wish = { workspaceId, role, email, days, act };
+      return context.json(await createInvitation(context.var.service, wish), 201);
     },
-  });
-  app.openapi(route, async (context) => {
-    const caller = callerOf(context);
-    realmOf(caller);
-    const workspaces = workspacesOf(caller, "admin");
-    const page = context.req.valid("query");
-    return context.json(await listInvitations(context.var.service, workspaces, page), 200);
-  });
-}
-
-function addRevoke(app: App<Parts>) {
-  const route = createRoute({
-    method: "delete",
-    path: `${API}/admin/invitations/{invitation_id}`,
-    operationId: "revokeInvitation",
-    tags: ["Administration"],
-    summary: "End an invitation that was not used",
-    description: "Beyond the contract. Needs the role admin. Again changes nothing.",
-    security: bearer,
-    request: { params: z.object({ invitation_id: InvitationId }) },
-    responses: {
-      204: { description: "it can be used no more" },
-      ...adminErrors,
-      ...errorResponses("not_found", "state_conflict", "invalid_request"),
+  ),
+  route(
+    {
+      call: "GET /admin/invitations",
+      operationId: "listInvitations",
+      tag: "Administration",
+      summary: "Invitations into the workspaces you are admin of",
+      description: `Beyond the contract. Needs the role admin. The newest first, until ${LISTED_DAYS} days after their end.`,
+      who: user,
+      query: z.object(pageQuery(1_000)),
+      answers: { 200: json("invitations", z.array(Invitation)) },
+      errors: ["forbidden"],
     },
-  });
-  app.openapi(route, async (context) => {
-    const caller = callerOf(context);
-    realmOf(caller);
-    await revokeInvitation(context.var.service, {
-      id: context.req.valid("param").invitation_id,
-      workspaceIds: workspacesOf(caller, "admin"),
-      act: actOf(context, "revokeInvitation"),
-    });
-    return context.body(null, 204);
-  });
-}
-
-function addAccept(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/auth/invitation`,
-    operationId: "acceptInvitation",
-    tags: ["Accounts"],
-    summary: "Join a workspace by an invitation",
-    description: "Beyond the contract. A role that you have there already is never lowered.",
-    security: bearer,
-    request: jsonBody(
-      z.strictObject({
-        invitation: InvitationCode.meta({ description: "the code that an admin made" }),
-      }),
-    ),
-    responses: {
-      200: json("you, with your workspaces", User),
-      ...errorResponses("bad_body", "unauthorized", "not_invited", "invalid_request"),
-      ...errorResponses("store_unavailable"),
+    async (context) => {
+      const caller = callerOf(context);
+      realmOf(caller);
+      const workspaces = workspacesOf(caller, "admin");
+      const page = context.req.valid("query");
+      return context.json(await listInvitations(context.var.service, workspaces, page), 200);
     },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const caller = callerOf(context);
-    const { invitation: code } = context.req.valid("json");
-    const act = actOf(context, "acceptInvitation");
-    await acceptInvitation(parts, { caller, code, act });
-    return context.json(await userRecord(parts, caller.accountId), 200);
-  });
-}
+  ),
+  route(
+    {
+      call: "DELETE /admin/invitations/{invitation_id}",
+      operationId: "revokeInvitation",
+      tag: "Administration",
+      summary: "End an invitation that was not used",
+      description: "Beyond the contract. Needs the role admin. Again changes nothing.",
+      who: user,
+      params: z.object({ invitation_id: InvitationId }),
+      answers: { 204: { description: "it can be used no more" } },
+      errors: ["state_conflict"],
+    },
+    async (context) => {
+      const caller = callerOf(context);
+      realmOf(caller);
+      await revokeInvitation(context.var.service, {
+        id: context.req.valid("param").invitation_id,
+        workspaceIds: workspacesOf(caller, "admin"),
+        act: actOf(context, "revokeInvitation"),
+      });
+      return context.body(null, 204);
+    },
+  ),
+  route(
+    {
+      call: "POST /auth/invitation",
+      operationId: "acceptInvitation",
+      tag: "Accounts",
+      summary: "Join a workspace by an invitation",
+      description: "Beyond the contract. A role that you have there already is never lowered.",
+      who: loggedIn,
+      body: jsonBody(
+        z.strictObject({
+          invitation: InvitationCode.meta({ description: "the code that an admin made" }),
+        }),
+      ),
+      answers: { 200: json("you, with your workspaces", User) },
+      errors: ["not_invited"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const caller = callerOf(context);
+      const { invitation: code } = context.req.valid("json");
+      const act = actOf(context, "acceptInvitation");
+      await acceptInvitation(parts, { caller, code, act });
+      return context.json(await userRecord(parts, caller.accountId), 200);
+    },
+  ),
+];

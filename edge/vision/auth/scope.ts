@@ -5,8 +5,6 @@ import { type SQL, sql } from "drizzle-orm";
 import type { Context, MiddlewareHandler } from "hono";
 import { assert, Failure } from "../../../shared/errors.ts";
 import { ROLES, type Role } from "../../../shared/wire/vision.ts";
-import type { App } from "../../http/app.ts";
-import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
 import { type AccessClaims, verifyAccess } from "./tokens.ts";
@@ -45,26 +43,17 @@ function sessionsOf(parts: Parts): Map<string, SessionState> {
 }
 
 /** Lets a request pass only with a valid access token, and sets what `callerOf` reads. */
-export function authenticate(): MiddlewareHandler {
-  return async (context, next) => {
-    // Two rooms may guard the same path.
-    if (context.get("caller")) return next();
-    const parts = context.get("service") as Parts;
-    const token = /^Bearer ([\w.~+/=-]+)$/i.exec(context.req.header("Authorization") ?? "")?.[1];
-    const caller = token ? await resolveCaller(parts, token) : null;
-    if (!caller) {
-      context.header("WWW-Authenticate", 'Bearer realm="vantage"');
-      throw new Failure("unauthorized", "send a valid access token as Authorization: Bearer");
-    }
-    context.set("caller", caller);
-    await next();
-  };
-}
-
-/** Lets requests to paths of the contract pass only with a valid access token. */
-export function guard(app: App<Parts>, ...paths: readonly string[]): void {
-  for (const path of paths) app.use(`${API}${path}`, authenticate());
-}
+export const authenticate: MiddlewareHandler = async (context, next) => {
+  const parts = context.get("service") as Parts;
+  const token = /^Bearer ([\w.~+/=-]+)$/i.exec(context.req.header("Authorization") ?? "")?.[1];
+  const caller = token ? await resolveCaller(parts, token) : null;
+  if (!caller) {
+    context.header("WWW-Authenticate", 'Bearer realm="vantage"');
+    throw new Failure("unauthorized", "send a valid access token as Authorization: Bearer");
+  }
+  context.set("caller", caller);
+  await next();
+};
 
 /** Who called a route that `authenticate` guards: its `context.var.caller`, with its type. */
 export function callerOf(context: Pick<Context, "get">): Caller {

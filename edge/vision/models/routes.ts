@@ -1,27 +1,20 @@
 // The model registry over HTTP: models, what they are called, and the way back.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { ModelExportRequest } from "../../../shared/wire/exports.ts";
 import { ALIASES, MODEL_NAMES, Model, ModelMove } from "../../../shared/wire/training.ts";
 import type { Role } from "../../../shared/wire/vision.ts";
-import { type App, errorResponses, json, jsonBody, text } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
+import { json, jsonBody } from "../../http/route.ts";
+import { text } from "../../http/texts.ts";
+import { user } from "../auth/audience.ts";
 import { actOf } from "../auth/audit.ts";
-import { allow, callerOf, guard, workspaceFor, workspacesOf } from "../auth/scope.ts";
-import {
-  API,
-  bearer,
-  bodyErrors,
-  conflict,
-  listErrors,
-  originOf,
-  pageQuery,
-  readErrors,
-  writeErrors,
-} from "../base/api.ts";
+import { allow, callerOf, workspaceFor, workspacesOf } from "../auth/scope.ts";
+import { originOf, pageQuery } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
+import { type Route, route } from "../base/route.ts";
 import { presignGet } from "../tasks/objects.ts";
 import {
   deleteModel,
@@ -34,7 +27,7 @@ import {
   stepBack,
 } from "./registry.ts";
 
-const tags = ["Models"];
+const tag = "Models";
 const modelId = z.object({ model_id: z.uuid() });
 const MOVES_MAX = 1_000;
 /** Files that follow an alias at one time. */
@@ -75,197 +68,90 @@ export interface ModelHooks {
   onPromotion: ExportsOnPromotion;
 }
 
-/** Registers the routes of models. */
-export function addModelRoutes(
-  app: App<Parts>,
-  { beforeActive, beforeDeleted, onPromotion }: ModelHooks,
-) {
-  guard(app, "/models", "/models/*");
-  addListings(app);
-  addRollback(app, beforeActive);
-  addOne(app, beforeDeleted);
-  addPromotion(app, onPromotion);
-  addDemotion(app);
-}
-
-function addListings(app: App<Parts>) {
-  const list = createRoute({
-    method: "get",
-    path: `${API}/models`,
-    operationId: "listModels",
-    tags,
-    summary: "All models in the registry, newest first",
-    security: bearer,
-    request: {
-      query: z.object({
-        name: text().max(200).optional(),
-        alias: z.enum(MODEL_NAMES).optional().meta({ description: "`active` is the active one" }),
-        project_id: z.uuid().optional(),
-        run_id: z.uuid().optional(),
-      }),
-    },
-    responses: { 200: json("models of the caller's workspaces", z.array(Model)), ...listErrors },
-  });
-  app.openapi(list, async (context) => {
-    const { project_id, run_id, alias: called, name } = context.req.valid("query");
-    const models = await listModels(context.var.service.database, workspacesOf(callerOf(context)), {
-      name,
-      projectId: project_id,
-      runId: run_id,
-      called,
-    });
-    return context.json(
-      models.map((one) => modelRecord(one, originOf(context))),
-      200,
-    );
-  });
-
-  const moves = createRoute({
-    method: "get",
-    path: `${API}/models/moves`,
-    operationId: "listMoves",
-    tags,
-    summary: "Each time an alias, or the active model, changed; newest first",
-    description: "Beyond the contract. The log is kept for ever, also of models that were deleted.",
-    security: bearer,
-    request: {
-      query: z.object({
-        name: z.enum(MODEL_NAMES).optional(),
-        ...pageQuery(MOVES_MAX),
-      }),
-    },
-    responses: { 200: json("moves", z.array(ModelMove)), ...listErrors },
-  });
-  app.openapi(moves, async (context) => {
-    const { database } = context.var.service;
-    const workspaces = workspacesOf(callerOf(context));
-    return context.json(await listMoves(database, workspaces, context.req.valid("query")), 200);
-  });
-}
-
-function addRollback(app: App<Parts>, beforeActive: BeforeActive) {
-  const rollback = createRoute({
-    method: "post",
-    path: `${API}/models/rollback`,
-    operationId: "rollBackModel",
-    tags,
-    summary: "Have an alias, or `active`, name the model before again",
-    description:
-      "Beyond the contract; for engineers. It takes back the newest move of the name that stands; a " +
-      "second call takes back the one before it. A model that was deleted is passed over, and " +
-      "listed in `skipped`. The move is logged like any other. Before `active` moves, a node opens " +
-      "the model, as for an activation.",
-    security: bearer,
-    request: jsonBody(
-      z.strictObject({ name: z.enum(MODEL_NAMES), workspace_id: z.uuid().optional() }),
-    ),
-    responses: {
-      200: json(
-        "the model that the name means now",
-        z.object({ model: Model, move: ModelMove, skipped: z.array(z.uuid()) }),
+const rollbackRoute = (hooks: ModelHooks): Route =>
+  route(
+    {
+      call: "POST /models/rollback",
+      operationId: "rollBackModel",
+      tag,
+      summary: "Have an alias, or `active`, name the model before again",
+      description:
+        "Beyond the contract; for engineers. It takes back the newest move of the name that stands; a " +
+        "second call takes back the one before it. A model that was deleted is passed over, and " +
+        "listed in `skipped`. The move is logged like any other. Before `active` moves, a node opens " +
+        "the model, as for an activation.",
+      who: user,
+      body: jsonBody(
+        z.strictObject({ name: z.enum(MODEL_NAMES), workspace_id: z.uuid().optional() }),
       ),
-      ...bodyErrors,
-      ...conflict,
-      ...errorResponses("task_failed"),
-      ...errorResponses("no_node", "store_unavailable"),
+      answers: {
+        200: json(
+          "the model that the name means now",
+          z.object({ model: Model, move: ModelMove, skipped: z.array(z.uuid()) }),
+        ),
+      },
+      errors: ["not_found", "state_conflict", "task_failed", "no_node"],
     },
-  });
-  app.openapi(rollback, async (context) => {
-    const parts = context.var.service;
-    const { database } = parts;
-    const caller = callerOf(context);
-    const { name, workspace_id } = context.req.valid("json");
-    const workspaceId = workspaceFor(caller, workspace_id, "engineer");
-    const { skipped, ...back } = await stepBack(database, { workspaceId, name });
-    const model = await findModel(database, [workspaceId], back.modelId);
-    if (name === "active") await beforeActive(parts, model);
-    const act = actOf(context, "rollBackModel");
-    const { accountId: actorId } = caller;
-    const move = await moveName(parts, { workspaceId, name, actorId, act, ...back });
-    if (!move) throw new Failure("state_conflict", `${name} names the model before already`);
-    const now = modelRecord(
-      await findModel(database, [workspaceId], back.modelId),
-      originOf(context),
-    );
-    return context.json({ model: now, move, skipped }, 200);
-  });
-}
-
-function addOne(app: App<Parts>, beforeDeleted: ModelRelease) {
-  const one = createRoute({
-    method: "get",
-    path: `${API}/models/{model_id}`,
-    operationId: "readModel",
-    tags,
-    summary: "One model",
-    security: bearer,
-    request: { params: modelId },
-    responses: { 200: json("the model", Model), ...readErrors },
-  });
-  app.openapi(one, async (context) => {
-    const model = await modelFor(context, context.req.valid("param").model_id, "viewer");
-    return context.json(modelRecord(model, originOf(context)), 200);
-  });
-
-  const weights = createRoute({
-    method: "get",
-    path: `${API}/models/{model_id}/weights`,
-    operationId: "downloadWeights",
-    tags,
-    summary: "A model's weights as safetensors",
-    description: "Beyond the contract.",
-    security: bearer,
-    request: { params: modelId },
-    responses: {
-      302: { description: "to the weights, signed for 15 minutes", headers: headers("Location") },
-      ...readErrors,
+    async (context) => {
+      const parts = context.var.service;
+      const { database } = parts;
+      const caller = callerOf(context);
+      const { name, workspace_id } = context.req.valid("json");
+      const workspaceId = workspaceFor(caller, workspace_id, "engineer");
+      const { skipped, ...back } = await stepBack(database, { workspaceId, name });
+      const model = await findModel(database, [workspaceId], back.modelId);
+      if (name === "active") await hooks.beforeActive(parts, model);
+      const act = actOf(context, "rollBackModel");
+      const { accountId: actorId } = caller;
+      const move = await moveName(parts, { workspaceId, name, actorId, act, ...back });
+      if (!move) throw new Failure("state_conflict", `${name} names the model before already`);
+      const now = modelRecord(
+        await findModel(database, [workspaceId], back.modelId),
+        originOf(context),
+      );
+      return context.json({ model: now, move, skipped }, 200);
     },
-  });
-  app.openapi(weights, async (context) => {
-    const model = await modelFor(context, context.req.valid("param").model_id, "viewer");
-    const filename = `${model.name.replace(/[^\w.-]+/g, "_").slice(0, 80)}-v${model.version}.safetensors`;
-    const url = await presignGet(context.var.service, model.storageKey, { filename });
-    return context.redirect(url, 302);
-  });
+  );
 
-  const remove = createRoute({
-    method: "delete",
-    path: `${API}/models/{model_id}`,
-    operationId: "deleteModel",
-    tags,
-    summary: "Delete a model that nothing names",
-    description:
-      "Beyond the contract; for engineers. The active model and one with an alias are refused. Its " +
-      "exports go with it.",
-    security: bearer,
-    request: { params: modelId },
-    responses: { 204: { description: "the model is gone" }, ...writeErrors, ...conflict },
-  });
-  app.openapi(remove, async (context) => {
-    const model = await modelFor(context, context.req.valid("param").model_id, "engineer");
-    const parts = context.var.service;
-    const release = await beforeDeleted(parts, model);
-    await deleteModel(parts, model);
-    await release();
-    return context.body(null, 204);
-  });
-}
-
-function addPromotion(app: App<Parts>, onPromotion: ExportsOnPromotion) {
-  const promote = createRoute({
-    method: "post",
-    path: `${API}/models/{model_id}/promote`,
-    operationId: "promoteModel",
-    tags,
-    summary: "Give a model an alias",
-    description:
-      "For engineers. The model that had it loses it. `move` is null when it had it already. `exports` " +
-      "are asked for before the alias moves, as by `POST /models/{model_id}/export`: where one is " +
-      "refused, nothing moves.",
-    security: bearer,
-    request: {
+const deletionRoute = (hooks: ModelHooks): Route =>
+  route(
+    {
+      call: "DELETE /models/{model_id}",
+      operationId: "deleteModel",
+      tag,
+      summary: "Delete a model that nothing names",
+      description:
+        "Beyond the contract; for engineers. The active model and one with an alias are refused. Its " +
+        "exports go with it.",
+      who: user,
       params: modelId,
-      ...jsonBody(
+      answers: { 204: { description: "the model is gone" } },
+      errors: ["state_conflict"],
+    },
+    async (context) => {
+      const model = await modelFor(context, context.req.valid("param").model_id, "engineer");
+      const parts = context.var.service;
+      const release = await hooks.beforeDeleted(parts, model);
+      await deleteModel(parts, model);
+      await release();
+      return context.body(null, 204);
+    },
+  );
+
+const promotionRoute = (hooks: ModelHooks): Route =>
+  route(
+    {
+      call: "POST /models/{model_id}/promote",
+      operationId: "promoteModel",
+      tag,
+      summary: "Give a model an alias",
+      description:
+        "For engineers. The model that had it loses it. `move` is null when it had it already. `exports` " +
+        "are asked for before the alias moves, as by `POST /models/{model_id}/export`: where one is " +
+        "refused, nothing moves.",
+      who: user,
+      params: modelId,
+      body: jsonBody(
         z.object({
           alias: z.enum(ALIASES),
           exports: z.array(ModelExportRequest).max(EXPORTS_MAX).optional().meta({
@@ -273,61 +159,153 @@ function addPromotion(app: App<Parts>, onPromotion: ExportsOnPromotion) {
           }),
         }),
       ),
+      answers: {
+        200: json(
+          "the model",
+          z.object({
+            model: Model,
+            // `.nullable()` would have descriptions ask for a move that is also null.
+            move: z.union([ModelMove, z.null()]),
+            exports: z
+              .array(z.uuid())
+              .meta({ description: "ids of the exports that were asked for" }),
+          }),
+        ),
+      },
+      errors: ["state_conflict", "quota_exceeded"],
     },
-    responses: {
-      200: json(
-        "the model",
-        z.object({
-          model: Model,
-          // `.nullable()` would have descriptions ask for a move that is also null.
-          move: z.union([ModelMove, z.null()]),
-          exports: z
-            .array(z.uuid())
-            .meta({ description: "ids of the exports that were asked for" }),
-        }),
-      ),
-      ...bodyErrors,
-      ...conflict,
-      ...errorResponses("quota_exceeded"),
+    async (context) => {
+      const parts = context.var.service;
+      const model = await modelFor(context, context.req.valid("param").model_id, "engineer");
+      const { workspaceId, modelId: id } = model;
+      const { alias, exports: requests = [] } = context.req.valid("json");
+      const { accountId: actorId } = callerOf(context);
+      const exports = await hooks.onPromotion(parts, model, { requests, createdBy: actorId });
+      const act = actOf(context, "promoteModel");
+      const move = await moveName(parts, { workspaceId, name: alias, modelId: id, actorId, act });
+      const now = await findModel(parts.database, [workspaceId], id);
+      return context.json({ model: modelRecord(now, originOf(context)), move, exports }, 200);
     },
-  });
-  app.openapi(promote, async (context) => {
-    const parts = context.var.service;
-    const model = await modelFor(context, context.req.valid("param").model_id, "engineer");
-    const { workspaceId, modelId: id } = model;
-    const { alias, exports: requests = [] } = context.req.valid("json");
-    const { accountId: actorId } = callerOf(context);
-    const exports = await onPromotion(parts, model, { requests, createdBy: actorId });
-    const act = actOf(context, "promoteModel");
-    const move = await moveName(parts, { workspaceId, name: alias, modelId: id, actorId, act });
-    const now = await findModel(parts.database, [workspaceId], id);
-    return context.json({ model: modelRecord(now, originOf(context)), move, exports }, 200);
-  });
-}
+  );
 
-function addDemotion(app: App<Parts>) {
-  const demote = createRoute({
-    method: "delete",
-    path: `${API}/models/{model_id}/names/{alias}`,
-    operationId: "removeName",
-    tags,
-    summary: "Take an alias, or `active`, from a model",
-    description:
-      "Beyond the contract; for engineers. The name means no model then, until it is given or " +
-      "rolled back.",
-    security: bearer,
-    request: { params: modelId.extend({ alias: z.enum(MODEL_NAMES) }) },
-    responses: { 204: { description: "the name means none" }, ...writeErrors, ...conflict },
-  });
-  app.openapi(demote, async (context) => {
-    const parts = context.var.service;
-    const { model_id: id, alias: name } = context.req.valid("param");
-    const { workspaceId } = await modelFor(context, id, "engineer");
-    const { accountId: actorId } = callerOf(context);
-    const act = actOf(context, "removeName");
-    const none = { modelId: null, from: id };
-    const names = await moveName(parts, { workspaceId, name, actorId, act, ...none });
-    if (!names) throw new Failure("state_conflict", `the model is not ${name}`);
-    return context.body(null, 204);
-  });
-}
+/** Routes of models. */
+export const modelRoutes = (hooks: ModelHooks): readonly Route[] => [
+  route(
+    {
+      call: "GET /models",
+      operationId: "listModels",
+      tag,
+      summary: "All models in the registry, newest first",
+      who: user,
+      query: z.object({
+        name: text().max(200).optional(),
+        alias: z.enum(MODEL_NAMES).optional().meta({ description: "`active` is the active one" }),
+        project_id: z.uuid().optional(),
+        run_id: z.uuid().optional(),
+      }),
+      answers: { 200: json("models of the caller's workspaces", z.array(Model)) },
+    },
+    async (context) => {
+      const { project_id, run_id, alias: called, name } = context.req.valid("query");
+      const models = await listModels(
+        context.var.service.database,
+        workspacesOf(callerOf(context)),
+        {
+          name,
+          projectId: project_id,
+          runId: run_id,
+          called,
+        },
+      );
+      return context.json(
+        models.map((one) => modelRecord(one, originOf(context))),
+        200,
+      );
+    },
+  ),
+  route(
+    {
+      call: "GET /models/moves",
+      operationId: "listMoves",
+      tag,
+      summary: "Each time an alias, or the active model, changed; newest first",
+      description:
+        "Beyond the contract. The log is kept for ever, also of models that were deleted.",
+      who: user,
+      query: z.object({
+        name: z.enum(MODEL_NAMES).optional(),
+        ...pageQuery(MOVES_MAX),
+      }),
+      answers: { 200: json("moves", z.array(ModelMove)) },
+    },
+    async (context) => {
+      const { database } = context.var.service;
+      const workspaces = workspacesOf(callerOf(context));
+      return context.json(await listMoves(database, workspaces, context.req.valid("query")), 200);
+    },
+  ),
+  rollbackRoute(hooks),
+  route(
+    {
+      call: "GET /models/{model_id}",
+      operationId: "readModel",
+      tag,
+      summary: "One model",
+      who: user,
+      params: modelId,
+      answers: { 200: json("the model", Model) },
+    },
+    async (context) => {
+      const model = await modelFor(context, context.req.valid("param").model_id, "viewer");
+      return context.json(modelRecord(model, originOf(context)), 200);
+    },
+  ),
+  route(
+    {
+      call: "GET /models/{model_id}/weights",
+      operationId: "downloadWeights",
+      tag,
+      summary: "A model's weights as safetensors",
+      description: "Beyond the contract.",
+      who: user,
+      params: modelId,
+      answers: {
+        302: { description: "to the weights, signed for 15 minutes", headers: headers("Location") },
+      },
+    },
+    async (context) => {
+      const model = await modelFor(context, context.req.valid("param").model_id, "viewer");
+      const filename = `${model.name.replace(/[^\w.-]+/g, "_").slice(0, 80)}-v${model.version}.safetensors`;
+      const url = await presignGet(context.var.service, model.storageKey, { filename });
+      return context.redirect(url, 302);
+    },
+  ),
+  deletionRoute(hooks),
+  promotionRoute(hooks),
+  route(
+    {
+      call: "DELETE /models/{model_id}/names/{alias}",
+      operationId: "removeName",
+      tag,
+      summary: "Take an alias, or `active`, from a model",
+      description:
+        "Beyond the contract; for engineers. The name means no model then, until it is given or " +
+        "rolled back.",
+      who: user,
+      params: modelId.extend({ alias: z.enum(MODEL_NAMES) }),
+      answers: { 204: { description: "the name means none" } },
+      errors: ["state_conflict"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const { model_id: id, alias: name } = context.req.valid("param");
+      const { workspaceId } = await modelFor(context, id, "engineer");
+      const { accountId: actorId } = callerOf(context);
+      const act = actOf(context, "removeName");
+      const none = { modelId: null, from: id };
+      const names = await moveName(parts, { workspaceId, name, actorId, act, ...none });
+      if (!names) throw new Failure("state_conflict", `the model is not ${name}`);
+      return context.body(null, 204);
+    },
+  ),
+];

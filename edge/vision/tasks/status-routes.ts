@@ -1,14 +1,14 @@
 // How the installation stands, for admins.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { TASK_LANES } from "../../../shared/tasks/tasks.ts";
-import { type App, errorResponses, json } from "../../http/app.ts";
-import { callerOf, guard, realmOf } from "../auth/scope.ts";
-import { API, bearer } from "../base/api.ts";
-import type { Parts } from "../base/parts.ts";
+import { json } from "../../http/route.ts";
+import { user } from "../auth/audience.ts";
+import { callerOf, realmOf } from "../auth/scope.ts";
+import { type Route, route } from "../base/route.ts";
 import { databaseLatencyMs, oldestQueuedSeconds, overviewOf, storeLatencyMs } from "./status.ts";
 
-const tags = ["Administration"];
+const tag = "Administration";
 const Count = z.number().int();
 
 const Workers = z.object({
@@ -51,60 +51,58 @@ const Status = z
   .meta({ id: "Status" });
 
 /** Registers the route. */
-export function addStatusRoute(app: App<Parts>) {
-  guard(app, "/admin/status");
-  const route = createRoute({
-    method: "get",
-    path: `${API}/admin/status`,
-    operationId: "readStatus",
-    tags,
-    summary: "Queue depth, workers, stuck jobs, database latency",
-    description:
-      "Needs the role admin. A job is stuck when one of its running tasks has a lease that nobody " +
-      "freed for three minutes, made no step for five times its mean step (and five minutes), or " +
-      "has run for over four hours, a training for over a week. Of the workspaces that you are " +
-      "admin of; an admin of the default workspace is an operator, who sees all. `worker_count` " +
-      "is of the live nodes that serve them. `database_latency_ms` is the middle one of five " +
-      "statements.",
-    security: bearer,
-    responses: {
-      200: json("status", Status),
-      ...errorResponses("unauthorized", "forbidden", "store_unavailable"),
+export const statusRoutes: readonly Route[] = [
+  route(
+    {
+      call: "GET /admin/status",
+      operationId: "readStatus",
+      tag,
+      summary: "Queue depth, workers, stuck jobs, database latency",
+      description:
+        "Needs the role admin. A job is stuck when one of its running tasks has a lease that nobody " +
+        "freed for three minutes, made no step for five times its mean step (and five minutes), or " +
+        "has run for over four hours, a training for over a week. Of the workspaces that you are " +
+        "admin of; an admin of the default workspace is an operator, who sees all. `worker_count` " +
+        "is of the live nodes that serve them. `database_latency_ms` is the middle one of five " +
+        "statements.",
+      who: user,
+      answers: { 200: json("status", Status) },
+      errors: ["forbidden"],
     },
-  });
-  app.openapi(route, async (context) => {
-    const realm = realmOf(callerOf(context));
-    const { service } = context.var;
-    const { database, clock } = service;
-    const latency = await databaseLatencyMs(database, clock);
-    const [overview, storeMs] = await Promise.all([
-      overviewOf(database, realm),
-      storeLatencyMs(service),
-    ]);
-    const { queues, nodes, stuck } = overview;
-    const total = (of: "depth" | "running") => queues.reduce((sum, queue) => sum + queue[of], 0);
-    const { ready, busy, draining, lost } = nodes;
-    return context.json(
-      {
-        queue_depth: total("depth"),
-        running: total("running"),
-        queues: queues.map(({ name: kind, lane, depth, delayed, running }) => ({
-          kind,
-          lane,
-          depth,
-          delayed,
-          running,
-        })),
-        oldest_queued_seconds: oldestQueuedSeconds(queues, clock()),
-        worker_count: ready + busy + draining,
-        workers: { ready, busy, draining, lost },
-        lines_open: nodes.lines,
-        stuck_job_count: overview.stuckSubjects,
-        stuck,
-        database_latency_ms: latency,
-        object_store: { reachable: storeMs !== null, latency_ms: storeMs },
-      },
-      200,
-    );
-  });
-}
+    async (context) => {
+      const realm = realmOf(callerOf(context));
+      const { service } = context.var;
+      const { database, clock } = service;
+      const latency = await databaseLatencyMs(database, clock);
+      const [overview, storeMs] = await Promise.all([
+        overviewOf(database, realm),
+        storeLatencyMs(service),
+      ]);
+      const { queues, nodes, stuck } = overview;
+      const total = (of: "depth" | "running") => queues.reduce((sum, queue) => sum + queue[of], 0);
+      const { ready, busy, draining, lost } = nodes;
+      return context.json(
+        {
+          queue_depth: total("depth"),
+          running: total("running"),
+          queues: queues.map(({ name: kind, lane, depth, delayed, running }) => ({
+            kind,
+            lane,
+            depth,
+            delayed,
+            running,
+          })),
+          oldest_queued_seconds: oldestQueuedSeconds(queues, clock()),
+          worker_count: ready + busy + draining,
+          workers: { ready, busy, draining, lost },
+          lines_open: nodes.lines,
+          stuck_job_count: overview.stuckSubjects,
+          stuck,
+          database_latency_ms: latency,
+          object_store: { reachable: storeMs !== null, latency_ms: storeMs },
+        },
+        200,
+      );
+    },
+  ),
+];

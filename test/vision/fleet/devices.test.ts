@@ -9,7 +9,7 @@ import {
   listReadings,
   takeHeartbeat,
 } from "../../../edge/vision/fleet/devices/beats.ts";
-import { NO_ROLLOUTS } from "../../../edge/vision/fleet/devices/hooks.ts";
+import { assert } from "../../../shared/errors.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../../shared/time.ts";
 import {
   type Device,
@@ -17,7 +17,6 @@ import {
   EnrolledDevice,
   Heartbeat,
   HeartbeatAnswer,
-  type ReportedModel,
 } from "../../../shared/wire/fleet.ts";
 import {
   ABOUT,
@@ -27,6 +26,7 @@ import {
   lines,
   type TestDevice,
 } from "../../support/fleet-world.ts";
+import { completedExport, workspaceOf } from "../../support/rollout-world.ts";
 import { apiAs, newProject } from "../../support/scripted-node.ts";
 
 let w: FleetWorld;
@@ -43,7 +43,7 @@ const partsAt = (now: number) =>
   ({ database: w.world.visionDatabase, clock: () => now }) as Parameters<typeof takeHeartbeat>[0];
 const beatAt = async (device: TestDevice, now: number, body: object = {}) => {
   const sender = { deviceId: device.id, tokenHash: await sha256(token(device)) };
-  return takeHeartbeat(partsAt(now), sender, Heartbeat.parse(body), NO_ROLLOUTS);
+  return takeHeartbeat(partsAt(now), sender, Heartbeat.parse(body));
 };
 
 describe("a device", () => {
@@ -386,34 +386,45 @@ describe("a heartbeat", () => {
     expect(states).toEqual(["online", "online", "late", "late", "lost"]);
   });
 
-  it("tells who decides on models when a device says something else of its own", async () => {
-    const device = await w.enrolled();
-    const heard: (ReportedModel | null)[] = [];
+  it("is heard of by its rollout when it says something else of its own", async () => {
+    const group = "heard";
+    const device = await w.enrolled({ group });
+    const { exportId } = await completedExport(w.world, await workspaceOf(w.admin));
+    await w.admin.ok("POST", "/rollouts", { export_id: exportId, group });
     const sender = { deviceId: device.id, tokenHash: await sha256(token(device)) };
-    const wanted = { rollout_id: crypto.randomUUID(), version: "7" };
-    const hooks = {
-      ...NO_ROLLOUTS,
-      desired: sql`jsonb_build_object('rollout_id', ${wanted.rollout_id}::text, 'version', '7')`,
-      reported: async (_: unknown, report: { model: ReportedModel | null }) => {
-        heard.push(report.model);
-      },
-    };
     const begun = Math.floor(Date.now() / MINUTE) * MINUTE;
     const say = (model: object | null, second = 0) =>
-      takeHeartbeat(partsAt(begun + second * 1_000), sender, Heartbeat.parse({ model }), hooks);
-    expect((await say({ status: "downloading" }))?.desired).toEqual(wanted);
-    await say({ status: "downloading" });
+      takeHeartbeat(partsAt(begun + second * 1_000), sender, Heartbeat.parse({ model }));
+    const wanted = (await say(null))?.desired;
+    assert(wanted, "the rollout reached its only device");
+    const { rollout_id, version } = wanted;
+    const heard: unknown[] = [];
+    const tell = async (figures: object, second = 0) => {
+      await say({ rollout_id, version, ...figures }, second);
+      const { rows } = await w.world.visionDatabase.execute(sql`
+        SELECT state, inferences::int, reported_at FROM rollout_device
+         WHERE device_id = ${device.id}::uuid`);
+      heard.push(rows[0]);
+    };
+    await tell({ status: "downloading" });
+    await tell({ status: "downloading" });
     // What moved at once; figures alone once a minute.
     for (const second of [5, 15, 25, 65, 70]) {
-      await say({ status: "active", inferences: second }, second);
+      await tell({ status: "active", inferences: second }, second);
     }
-    await say(null, 75);
-    expect(heard.map((one) => [one?.status ?? null, one?.inferences])).toEqual([
-      ["downloading", undefined],
+    const reports = heard.map((row) => row as { state: string; inferences: number | null });
+    expect(reports.map(({ state, inferences }) => [state, inferences])).toEqual([
+      ["downloading", 0],
+      ["downloading", 0],
+      ["active", 5],
+      ["active", 5],
       ["active", 5],
       ["active", 65],
-      [null, undefined],
+      ["active", 65],
     ]);
+    // What is no news is not written down again.
+    expect(heard[1]).toEqual(heard[0]);
+    expect(heard[4]).toEqual(heard[2]);
   });
 });
 

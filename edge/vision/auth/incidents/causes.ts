@@ -16,12 +16,12 @@ const FAILURES_MIN = 3;
 const UNHEARD_MS = HOUR;
 
 /** What a minute has brought so far. */
-export interface MinuteReport {
+export interface MinuteReport<Given> {
   outcome: DutyOutcome;
   /** The cron's time. */
   minute: number;
   /** What rooms look for, by name. */
-  causes: Readonly<Record<string, (parts: IncidentParts) => Promise<void>>>;
+  causes: Readonly<Record<string, (parts: Given) => Promise<unknown>>>;
 }
 
 type CauseParts = IncidentParts & Pick<Parts, "log" | "limits">;
@@ -30,9 +30,9 @@ type CauseParts = IncidentParts & Pick<Parts, "log" | "limits">;
  * Runs every detector of incidents, then sends the webhook messages that are due. A detector that
  * fails stops none of the others, and counts as a failed duty of the minute.
  */
-export async function tendIncidents(
-  parts: CauseParts,
-  { outcome, minute, causes }: MinuteReport,
+export async function tendIncidents<Given extends CauseParts>(
+  parts: Given,
+  { outcome, minute, causes }: MinuteReport<Given>,
 ): Promise<void> {
   const own = await performDuties(
     parts.log,

@@ -1,21 +1,17 @@
 // What is wrong with the installation, for its operators: admins of the default workspace.
 
-import { createRoute, z } from "@hono/zod-openapi";
-import type { MiddlewareHandler } from "hono";
-import { Failure } from "../../../../shared/errors.ts";
+import { z } from "@hono/zod-openapi";
 import { flag } from "../../../../shared/scalars.ts";
-import { type App, errorResponses, json } from "../../../http/app.ts";
-import { API, bearer, conflict, pageQuery } from "../../base/api.ts";
-import type { Parts } from "../../base/parts.ts";
+import { json } from "../../../http/route.ts";
+import { pageQuery } from "../../base/api.ts";
+import { type Route, route } from "../../base/route.ts";
+import { operator } from "../audience.ts";
 import { actOf } from "../audit.ts";
-import { authenticate, callerOf } from "../scope.ts";
 import { DELIVERIES, INCIDENT_KINDS, listIncidents } from "./incidents.ts";
 import { sendTestNotice } from "./notices.ts";
 
-const tags = ["Administration"];
+const tag = "Administration";
 const INCIDENTS_MAX = 500;
-const operatorErrors = errorResponses("unauthorized", "forbidden", "store_unavailable");
-
 export const Incident = z
   .object({
     incident_id: z.uuid().meta({ description: "the incident's own id" }),
@@ -42,41 +38,23 @@ const SentTest = z.object({
   last_error: z.string().nullable().meta({ description: "why it did not; null: it did" }),
 });
 
-/** Lets only operators pass. Comes after `authenticate`. */
-function requireOperator(): MiddlewareHandler {
-  return async (context, next) => {
-    if (!callerOf(context).operator) {
-      const detail = "this needs the role admin in the default workspace";
-      throw new Failure("forbidden", detail, { data: { role_needed: "admin" } });
-    }
-    await next();
-  };
-}
-
-/** Registers the routes. */
-export function addIncidentRoutes(app: App<Parts>) {
-  app.use(`${API}/admin/incidents/*`, authenticate(), requireOperator());
-  addList(app);
-  addTest(app);
-}
-
-function addList(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/admin/incidents`,
-    operationId: "listIncidents",
-    tags,
-    summary: "What is or was wrong with the installation, newest first",
-    description:
-      "Beyond the contract. Needs the role admin in the default workspace. Noticed by the minute: a " +
-      "node that fell silent, a queue that stands still, a duty of the minute that failed three " +
-      "times in a row, a backup that is too old, an endpoint of which more than 5 % of the requests " +
-      "failed by a fault of the service. Each is told once as it begins and once as it is over, to " +
-      "`ALERT_WEBHOOK_URL`: `incident.node_lost` and so on, and `incident.recovered`, signed by the " +
-      "Standard Webhooks specification, sent six times within a day until it is taken. Kept for " +
-      "four months after their end.",
-    security: bearer,
-    request: {
+/** The routes. */
+export const incidentRoutes: readonly Route[] = [
+  route(
+    {
+      call: "GET /admin/incidents",
+      operationId: "listIncidents",
+      tag,
+      summary: "What is or was wrong with the installation, newest first",
+      description:
+        "Beyond the contract. Needs the role admin in the default workspace. Noticed by the minute: a " +
+        "node that fell silent, a queue that stands still, a duty of the minute that failed three " +
+        "times in a row, a backup that is too old, an endpoint of which more than 5 % of the requests " +
+        "failed by a fault of the service. Each is told once as it begins and once as it is over, to " +
+        "`ALERT_WEBHOOK_URL`: `incident.node_lost` and so on, and `incident.recovered`, signed by the " +
+        "Standard Webhooks specification, sent six times within a day until it is taken. Kept for " +
+        "four months after their end.",
+      who: operator,
       query: z.object({
         open: flag().optional().meta({
           type: "boolean",
@@ -84,33 +62,31 @@ function addList(app: App<Parts>) {
         }),
         ...pageQuery(INCIDENTS_MAX),
       }),
+      answers: { 200: json("incidents", z.array(Incident)) },
     },
-    responses: {
-      200: json("incidents", z.array(Incident)),
-      ...operatorErrors,
-      ...errorResponses("invalid_request"),
+    async (context) => {
+      return context.json(
+        await listIncidents(context.var.service, context.req.valid("query")),
+        200,
+      );
     },
-  });
-  app.openapi(route, async (context) => {
-    return context.json(await listIncidents(context.var.service, context.req.valid("query")), 200);
-  });
-}
-
-function addTest(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/admin/incidents/test`,
-    operationId: "sendTestIncident",
-    tags,
-    summary: "Send a test to the operators' webhook",
-    description:
-      "Beyond the contract. Needs the role admin in the default workspace. Sends `incident.test` " +
-      "once and answers what became of it; 409 where no webhook is set.",
-    security: bearer,
-    responses: { 200: json("what became of it", SentTest), ...operatorErrors, ...conflict },
-  });
-  app.openapi(route, async (context) => {
-    const act = actOf(context, "sendTestIncident");
-    return context.json(await sendTestNotice(context.var.service, act), 200);
-  });
-}
+  ),
+  route(
+    {
+      call: "POST /admin/incidents/test",
+      operationId: "sendTestIncident",
+      tag,
+      summary: "Send a test to the operators' webhook",
+      description:
+        "Beyond the contract. Needs the role admin in the default workspace. Sends `incident.test` " +
+        "once and answers what became of it; 409 where no webhook is set.",
+      who: operator,
+      answers: { 200: json("what became of it", SentTest) },
+      errors: ["state_conflict"],
+    },
+    async (context) => {
+      const act = actOf(context, "sendTestIncident");
+      return context.json(await sendTestNotice(context.var.service, act), 200);
+    },
+  ),
+];

@@ -4,7 +4,7 @@ import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
 import { CONFIDENCE_DEFAULT } from "../../../../shared/wire/serving.ts";
 import { ALIASES, MODEL_NAMES } from "../../../../shared/wire/training.ts";
-import { text, title } from "../../../http/app.ts";
+import { text, title } from "../../../http/texts.ts";
 import { Slug } from "../../serving/endpoints/bodies.ts";
 import { FRAMES_MAX } from "./end.ts";
 import {

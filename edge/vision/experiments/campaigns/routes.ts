@@ -1,23 +1,16 @@
 // Experiments over HTTP: begun, listed, read, deleted. What people do to one that is under way is
 // in `experiment-life-routes.ts`.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Role } from "../../../../shared/wire/vision.ts";
-import { type App, errorResponses, json, jsonBody } from "../../../http/app.ts";
-import { allow, callerOf, guard, workspacesFor, workspacesOf } from "../../auth/scope.ts";
-import {
-  API,
-  bearer,
-  bodyErrors,
-  conflict,
-  listErrors,
-  pageQuery,
-  readErrors,
-  writeErrors,
-} from "../../base/api.ts";
+import { json, jsonBody } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
+import { allow, callerOf, workspacesFor, workspacesOf } from "../../auth/scope.ts";
+import { pageQuery } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
+import { type Route, route } from "../../base/route.ts";
 import { jobFor } from "../../labeling/jobs/access.ts";
 import { endpointFor } from "../../serving/endpoints/access.ts";
 import { ExperimentBody, rulesOf } from "./bodies.ts";
@@ -32,7 +25,7 @@ import { dropFrameTasks } from "./frames.ts";
 import { EXPERIMENT_STATES, Experiment } from "./records.ts";
 import { beginExperiment } from "./start.ts";
 
-export const tags = ["Experiments"];
+export const tag = "Experiments";
 export const experimentId = z.object({ experiment_id: z.uuid() });
 const PAGE_MAX = 200;
 const PAGE_DEFAULT = 50;
@@ -51,118 +44,104 @@ export async function experimentFor(
   return row;
 }
 
-/** Registers the routes of experiments, but for those of their life. */
-export function addExperimentRoutes(app: App<Parts>) {
-  guard(app, "/experiments", "/experiments/*");
-  addStart(app);
-  addReads(app);
-  addDeletion(app);
-}
-
-function addStart(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/experiments`,
-    operationId: "makeExperiment",
-    tags,
-    summary: "Begin an experiment: two models, held against each other until it is clear",
-    description:
-      "For engineers. Over a named endpoint's requests, or over the frames of a labeling job as they " +
-      "are reviewed. It is looked at every minute; its figures hold at all times, however often they " +
-      "are read, and `plan` says how many samples it will need. At most 50 a workspace at once.",
-    security: bearer,
-    request: jsonBody(ExperimentBody),
-    responses: { 201: json("the experiment", Experiment), ...bodyErrors, ...conflict },
-  });
-  app.openapi(route, async (context) => {
-    const body = context.req.valid("json");
-    const rules = rulesOf(body);
-    const { endpoint: slug, job_id: jobId, workspace_id } = body;
-    if ((slug === undefined) === (jobId === undefined)) {
-      throw new Failure("invalid_request", "endpoint: give either it or job_id");
-    }
-    const over =
-      jobId === undefined
-        ? {
-            endpoint: await endpointFor(context, { slug: slug ?? "", workspace_id }, "engineer"),
-          }
-        : { job: await jobFor(context, jobId, "engineer") };
-    const { accountId: createdBy } = callerOf(context);
-    const row = await beginExperiment(context.var.service, { body, rules, over, createdBy });
-    return context.json(experimentRecord(row), 201);
-  });
-}
-
-function addReads(app: App<Parts>) {
-  const list = createRoute({
-    method: "get",
-    path: `${API}/experiments`,
-    operationId: "listExperiments",
-    tags,
-    summary: "Experiments, newest first",
-    security: bearer,
-    request: {
+/** Routes of experiments, but for those of their life. */
+export const experimentRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /experiments",
+      operationId: "makeExperiment",
+      tag,
+      summary: "Begin an experiment: two models, held against each other until it is clear",
+      description:
+        "For engineers. Over a named endpoint's requests, or over the frames of a labeling job as they " +
+        "are reviewed. It is looked at every minute; its figures hold at all times, however often they " +
+        "are read, and `plan` says how many samples it will need. At most 50 a workspace at once.",
+      who: user,
+      body: jsonBody(ExperimentBody),
+      answers: { 201: json("the experiment", Experiment) },
+      errors: ["not_found", "state_conflict"],
+    },
+    async (context) => {
+      const body = context.req.valid("json");
+      const rules = rulesOf(body);
+      const { endpoint: slug, job_id: jobId, workspace_id } = body;
+      if ((slug === undefined) === (jobId === undefined)) {
+        throw new Failure("invalid_request", "endpoint: give either it or job_id");
+      }
+      const over =
+        jobId === undefined
+          ? {
+              endpoint: await endpointFor(context, { slug: slug ?? "", workspace_id }, "engineer"),
+            }
+          : { job: await jobFor(context, jobId, "engineer") };
+      const { accountId: createdBy } = callerOf(context);
+      const row = await beginExperiment(context.var.service, { body, rules, over, createdBy });
+      return context.json(experimentRecord(row), 201);
+    },
+  ),
+  route(
+    {
+      call: "GET /experiments",
+      operationId: "listExperiments",
+      tag,
+      summary: "Experiments, newest first",
+      who: user,
       query: z.object({
         workspace_id: z.uuid().optional(),
         status: z.enum(EXPERIMENT_STATES).optional(),
         ...pageQuery(PAGE_MAX, PAGE_DEFAULT),
       }),
+      answers: { 200: json("experiments of the caller's workspaces", z.array(Experiment)) },
+      errors: ["not_found"],
     },
-    responses: {
-      200: json("experiments of the caller's workspaces", z.array(Experiment)),
-      ...listErrors,
-      ...errorResponses("not_found"),
+    async (context) => {
+      const { workspace_id, status: state, ...page } = context.req.valid("query");
+      const caller = callerOf(context);
+      const workspaces =
+        workspace_id === undefined
+          ? workspacesOf(caller)
+          : workspacesFor(caller, workspace_id, "viewer");
+      const { database } = context.var.service;
+      const rows = await listExperiments(database, workspaces, { state, ...page });
+      return context.json(rows.map(experimentRecord), 200);
     },
-  });
-  app.openapi(list, async (context) => {
-    const { workspace_id, status: state, ...page } = context.req.valid("query");
-    const caller = callerOf(context);
-    const workspaces =
-      workspace_id === undefined
-        ? workspacesOf(caller)
-        : workspacesFor(caller, workspace_id, "viewer");
-    const { database } = context.var.service;
-    const rows = await listExperiments(database, workspaces, { state, ...page });
-    return context.json(rows.map(experimentRecord), 200);
-  });
-
-  const one = createRoute({
-    method: "get",
-    path: `${API}/experiments/{experiment_id}`,
-    operationId: "readExperiment",
-    tags,
-    summary: "One experiment, and how it stands",
-    description: "Beyond the contract. Its figures are of the last look, a minute ago at most.",
-    security: bearer,
-    request: { params: experimentId },
-    responses: { 200: json("the experiment", Experiment), ...readErrors },
-  });
-  app.openapi(one, async (context) => {
-    const { experiment_id: id } = context.req.valid("param");
-    return context.json(experimentRecord(await experimentFor(context, id, "viewer")), 200);
-  });
-}
-
-function addDeletion(app: App<Parts>) {
-  const remove = createRoute({
-    method: "delete",
-    path: `${API}/experiments/{experiment_id}`,
-    operationId: "deleteExperiment",
-    tags,
-    summary: "Delete an experiment and its figures",
-    description:
-      "Beyond the contract; for engineers. One that is under way ends with it. What it promoted " +
-      "stays, and can be taken back by the logs of models and endpoints.",
-    security: bearer,
-    request: { params: experimentId },
-    responses: { 204: { description: "the experiment is gone" }, ...writeErrors },
-  });
-  app.openapi(remove, async (context) => {
-    const parts = context.var.service;
-    const { experiment_id: id } = context.req.valid("param");
-    const row = await experimentFor(context, id, "engineer");
-    await deleteExperiment(parts, row);
-    await dropFrameTasks(parts, row);
-    return context.body(null, 204);
-  });
-}
+  ),
+  route(
+    {
+      call: "GET /experiments/{experiment_id}",
+      operationId: "readExperiment",
+      tag,
+      summary: "One experiment, and how it stands",
+      description: "Beyond the contract. Its figures are of the last look, a minute ago at most.",
+      who: user,
+      params: experimentId,
+      answers: { 200: json("the experiment", Experiment) },
+    },
+    async (context) => {
+      const { experiment_id: id } = context.req.valid("param");
+      return context.json(experimentRecord(await experimentFor(context, id, "viewer")), 200);
+    },
+  ),
+  route(
+    {
+      call: "DELETE /experiments/{experiment_id}",
+      operationId: "deleteExperiment",
+      tag,
+      summary: "Delete an experiment and its figures",
+      description:
+        "Beyond the contract; for engineers. One that is under way ends with it. What it promoted " +
+        "stays, and can be taken back by the logs of models and endpoints.",
+      who: user,
+      params: experimentId,
+      answers: { 204: { description: "the experiment is gone" } },
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const { experiment_id: id } = context.req.valid("param");
+      const row = await experimentFor(context, id, "engineer");
+      await deleteExperiment(parts, row);
+      await dropFrameTasks(parts, row);
+      return context.body(null, 204);
+    },
+  ),
+];

@@ -13,7 +13,7 @@ import {
 import { IMAGE_SIZE_MAX, IMAGE_SIZE_MIN } from "../../../../shared/wire/endpoints.ts";
 import { CONFIDENCE_DEFAULT } from "../../../../shared/wire/serving.ts";
 import { MODEL_NAMES } from "../../../../shared/wire/training.ts";
-import { name, title } from "../../../http/app.ts";
+import { name, title } from "../../../http/texts.ts";
 import { FORM_FIELD_BYTES_MAX } from "../../media/uploads/form.ts";
 import type { ComparisonSettings, ComparisonSide } from "./records.ts";
 

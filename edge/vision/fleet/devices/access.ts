@@ -5,9 +5,10 @@
 import { type SQL, sql } from "drizzle-orm";
 import type { Context, MiddlewareHandler } from "hono";
 import { assert, Failure } from "../../../../shared/errors.ts";
+import type { Audience } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
 import { randomText, sha256, toBase64url } from "../../auth/digest.ts";
 import { authenticate } from "../../auth/scope.ts";
-import { bearer } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
 import { instant } from "../../base/sql.ts";
 
@@ -15,11 +16,6 @@ export const DEVICE_TOKEN_PREFIX = "vdt_";
 const TOKEN_BYTES = 32;
 /** Seconds that a former token opens after the first use of the one that followed it. */
 export const TOKEN_OVERLAP_SECONDS = 600;
-
-/** Security of a route that a device's token opens. */
-export const deviceToken = [{ deviceToken: [] }];
-/** Security of a route that an access token opens, too. */
-export const deviceOrAccessToken = [...deviceToken, ...bearer];
 
 /** A new token. */
 export const newDeviceToken = (): string => DEVICE_TOKEN_PREFIX + randomText(TOKEN_BYTES);
@@ -68,32 +64,46 @@ export const opensAt = (now: SQL): SQL => sql`(t.expires_at IS NULL OR t.expires
   AND d.revoked_at IS NULL AND d.deleted_at IS NULL`;
 
 /** Lets a request pass only with the token of the device that its path names. */
-export function authenticateDevice(): MiddlewareHandler {
-  return async (context, next) => {
-    const parts = context.get("service") as Parts;
-    const hash = await tokenHash(context);
-    const found = hash === null ? null : await deviceOfToken(parts, hash);
-    if (!found) throw noToken(context);
-    if (found.deviceId !== context.req.param("device_id")) throw noDevice();
-    context.set("device", found);
-    await next();
-  };
-}
+const authenticateDevice: MiddlewareHandler = async (context, next) => {
+  const parts = context.get("service") as Parts;
+  const hash = await tokenHash(context);
+  const found = hash === null ? null : await deviceOfToken(parts, hash);
+  if (!found) throw noToken(context);
+  if (found.deviceId !== context.req.param("device_id")) throw noDevice();
+  context.set("device", found);
+  await next();
+};
+
+/** The device that the path names. */
+export const device = {
+  schemes: {
+    deviceToken: {
+      type: "http",
+      scheme: "bearer",
+      description: "a device's token, which opens what is its own",
+    },
+  },
+  guards: [authenticateDevice],
+  description: "For edge devices.",
+} as const satisfies Audience;
 
 /**
- * Lets a request pass with a device's token as `byDevice` checks it, or else with a valid access
- * token. The handler checks the role of the access token's owner.
+ * The device that the path names, as `byDevice` checks its token, or whoever has an access token,
+ * whose role the handler checks.
  */
-export function authenticateSender(byDevice: MiddlewareHandler): MiddlewareHandler {
-  const byPerson = authenticate();
-  return async (context, next) =>
-    (await tokenHash(context)) === null ? byPerson(context, next) : byDevice(context, next);
-}
+export const deviceOrUser = (byDevice = authenticateDevice): Audience => ({
+  schemes: { ...device.schemes, ...user.schemes },
+  guards: [
+    async (context, next) =>
+      (await tokenHash(context)) === null ? authenticate(context, next) : byDevice(context, next),
+  ],
+  errors: ["forbidden"],
+});
 
 /** The device whose token let a request pass. */
 export function deviceOf(context: Pick<Context, "get">): DeviceIdentity {
   const device = context.get("device") as DeviceIdentity | undefined;
-  assert(device, "a route that asks for its device is guarded by authenticateDevice");
+  assert(device, "a route that asks for its device is for devices");
   return device;
 }
 

@@ -17,8 +17,8 @@ import { jsonb } from "../../../http/storable.ts";
 import type { Parts } from "../../base/parts.ts";
 import { repeatFor } from "../../base/repeat.ts";
 import { instant } from "../../base/sql.ts";
+import { DESIRED, noteReport } from "../rollouts/devices.ts";
 import { noteFirstUse, opensAt } from "./access.ts";
-import type { FleetHooks } from "./hooks.ts";
 import { requireShallow, single } from "./readings.ts";
 
 /** Beats that come sooner after another are not kept in the history. */
@@ -70,12 +70,11 @@ export async function takeHeartbeat(
   parts: Parts,
   { deviceId, tokenHash }: BeatSender,
   heartbeat: Heartbeat,
-  hooks: FleetHooks,
 ): Promise<HeartbeatAnswer | null> {
   requireShallow(heartbeat);
   const now = parts.clock();
   const skew = heartbeat.time === null ? null : (Date.parse(heartbeat.time) - now) / 1_000;
-  const statement = beatStatement({ deviceId, tokenHash, now, skew }, heartbeat, hooks);
+  const statement = beatStatement({ deviceId, tokenHash, now, skew }, heartbeat);
   const { rows } = await parts.database.execute<Beat>(statement);
   const [beat] = rows;
   if (!beat) return null;
@@ -85,7 +84,7 @@ export async function takeHeartbeat(
   if (beat.isNew && tokenHash !== null) await noteFirstUse(parts, { hash: tokenHash, now });
   if (beat.isNews) {
     const { workspaceId } = beat;
-    await hooks.reported(parts, { deviceId, workspaceId, model: heartbeat.model });
+    await noteReport(parts, { deviceId, workspaceId, model: heartbeat.model });
   }
   const jittered = beat.intervalSeconds * (1 - JITTER + 2 * JITTER * Math.random());
   return {
@@ -100,7 +99,6 @@ export async function takeHeartbeat(
 function beatStatement(
   { deviceId, tokenHash, now, skew }: BeatSender & { now: number; skew: number | null },
   heartbeat: Heartbeat,
-  { desired }: FleetHooks,
 ) {
   const { battery, temperature, uptime, free_bytes, inference_rate, ...rest } = heartbeat;
   const { agent_version, boot_id, model, time: _, ...extra } = rest;
@@ -148,7 +146,7 @@ function beatStatement(
       former.is_late IS NOT TRUE AND former.model IS DISTINCT FROM ${reported}
         AND (${moveOf(sql`former.model`)} IS DISTINCT FROM ${moveOf(reported)}
           OR ${minuteOf(sql`former.beat_at`)} IS DISTINCT FROM ${minuteOf(at)}) AS "isNews",
-      (${desired}) AS desired
+      (${DESIRED}) AS desired
       FROM known JOIN device d ON d.id = known.id LEFT JOIN former ON true`;
 }
 

@@ -9,7 +9,7 @@ import {
   INTERVAL_SECONDS_MAX,
   INTERVAL_SECONDS_MIN,
 } from "../../../../shared/wire/fleet.ts";
-import { title } from "../../../http/app.ts";
+import { title } from "../../../http/texts.ts";
 
 const WORD_FORM = "^[A-Za-z0-9][\\w.:-]{0,62}$";
 

@@ -1,13 +1,14 @@
 // Logs of devices over HTTP, as people read them.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { decimal, whole } from "../../../../shared/scalars.ts";
 import { LogLine } from "../../../../shared/wire/fleet.ts";
-import { type App, errorResponses, json, name } from "../../../http/app.ts";
 import { headers } from "../../../http/description.ts";
-import { callerOf, guard } from "../../auth/scope.ts";
-import { API, bearer, readErrors } from "../../base/api.ts";
-import type { Parts } from "../../base/parts.ts";
+import { json } from "../../../http/route.ts";
+import { name } from "../../../http/texts.ts";
+import { user } from "../../auth/audience.ts";
+import { callerOf } from "../../auth/scope.ts";
+import { type Route, route } from "../../base/route.ts";
 import { deviceParam, rangeOf, rangeQuery } from "./bodies.ts";
 import { findDeviceFor } from "./devices.ts";
 import {
@@ -19,7 +20,7 @@ import {
   positionOf,
 } from "./log-list.ts";
 
-const tags = ["Devices"];
+const tag = "Devices";
 const PARQUET = "application/vnd.apache.parquet";
 
 const StoredLine = LogLine.extend({
@@ -55,88 +56,78 @@ function filterOf({ from, to, ...query }: FilterQuery): LogFilter {
   };
 }
 
-/** Registers the routes of logs that people use. */
-export function addLogRoutes(app: App<Parts>) {
-  guard(app, "/devices/:device_id/logs", "/devices/:device_id/logs.parquet");
-  addList(app);
-  addFile(app);
-}
-
-function addList(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/devices/{device_id}/logs`,
-    operationId: "listDeviceLogs",
-    tags,
-    summary: "Lines of an edge device's log, newest first",
-    description:
-      "Beyond the contract. In the order of the device's own clock, which is believed nowhere else. " +
-      "Lines are kept for as long as the installation says (`DEVICE_LOG_DAYS`), and 2,000,000 or " +
-      "2 GiB of a device at most. A page of large lines ends at 4 MiB, so one may have fewer than `limit`: the " +
-      "last is the one whose `next` is null.",
-    security: bearer,
-    request: {
+/** Routes of logs that people use. */
+export const logRoutes: readonly Route[] = [
+  route(
+    {
+      call: "GET /devices/{device_id}/logs",
+      operationId: "listDeviceLogs",
+      tag,
+      summary: "Lines of an edge device's log, newest first",
+      description:
+        "Beyond the contract. In the order of the device's own clock, which is believed nowhere else. " +
+        "Lines are kept for as long as the installation says (`DEVICE_LOG_DAYS`), and 2,000,000 or " +
+        "2 GiB of a device at most. A page of large lines ends at 4 MiB, so one may have fewer than `limit`: the " +
+        "last is the one whose `next` is null.",
+      who: user,
       params: deviceParam,
       query: z.object({
         ...filterQuery,
         cursor: name().max(64).optional().meta({ description: "`next` of the page before" }),
         limit: whole(1, PAGE_LINES_MAX).default(100),
       }),
-    },
-    responses: {
-      200: json(
-        "a page of lines",
-        z.object({
-          items: z.array(StoredLine),
-          next: z.string().nullable().meta({
-            description: "`cursor` of the page that follows; null: there is none",
+      answers: {
+        200: json(
+          "a page of lines",
+          z.object({
+            items: z.array(StoredLine),
+            next: z.string().nullable().meta({
+              description: "`cursor` of the page that follows; null: there is none",
+            }),
           }),
-        }),
-      ),
-      ...readErrors,
-    },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const { device_id } = context.req.valid("param");
-    const { cursor, limit, ...query } = context.req.valid("query");
-    const filter = { ...filterOf(query), after: positionOf(cursor), limit };
-    await findDeviceFor(parts, callerOf(context), device_id);
-    const { items, next } = await listLines(parts.database, device_id, filter);
-    return context.json({ items, next }, 200);
-  });
-}
-
-function addFile(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/devices/{device_id}/logs.parquet`,
-    operationId: "exportDeviceLogs",
-    tags,
-    summary: "Lines of an edge device's log as a Parquet file",
-    description:
-      "Beyond the contract. As the list, with at most 20,000 lines and 16 MiB of them as JSON: more " +
-      "are 413, and `from` and `to` cut the range. `objects`, and fields of the device's own as `extra`, are JSON.",
-    security: bearer,
-    request: { params: deviceParam, query: z.object(filterQuery) },
-    responses: {
-      200: {
-        description: "the file",
-        headers: headers("Content-Disposition"),
-        content: { [PARQUET]: { schema: { type: "string", format: "binary" } } },
+        ),
       },
-      ...readErrors,
-      ...errorResponses("row_cap_exceeded"),
     },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const { device_id } = context.req.valid("param");
-    const filter = filterOf(context.req.valid("query"));
-    await findDeviceFor(parts, callerOf(context), device_id);
-    const lines = await linesForFile(parts.database, device_id, filter);
-    context.header("Content-Type", PARQUET);
-    context.header("Content-Disposition", `attachment; filename="device-logs.parquet"`);
-    return context.body(linesFile(lines), 200);
-  });
-}
+    async (context) => {
+      const parts = context.var.service;
+      const { device_id } = context.req.valid("param");
+      const { cursor, limit, ...query } = context.req.valid("query");
+      const filter = { ...filterOf(query), after: positionOf(cursor), limit };
+      await findDeviceFor(parts, callerOf(context), device_id);
+      const { items, next } = await listLines(parts.database, device_id, filter);
+      return context.json({ items, next }, 200);
+    },
+  ),
+  route(
+    {
+      call: "GET /devices/{device_id}/logs.parquet",
+      operationId: "exportDeviceLogs",
+      tag,
+      summary: "Lines of an edge device's log as a Parquet file",
+      description:
+        "Beyond the contract. As the list, with at most 20,000 lines and 16 MiB of them as JSON: more " +
+        "are 413, and `from` and `to` cut the range. `objects`, and fields of the device's own as `extra`, are JSON.",
+      who: user,
+      params: deviceParam,
+      query: z.object(filterQuery),
+      answers: {
+        200: {
+          description: "the file",
+          headers: headers("Content-Disposition"),
+          content: { [PARQUET]: { schema: { type: "string", format: "binary" } } },
+        },
+      },
+      errors: ["row_cap_exceeded"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const { device_id } = context.req.valid("param");
+      const filter = filterOf(context.req.valid("query"));
+      await findDeviceFor(parts, callerOf(context), device_id);
+      const lines = await linesForFile(parts.database, device_id, filter);
+      context.header("Content-Type", PARQUET);
+      context.header("Content-Disposition", `attachment; filename="device-logs.parquet"`);
+      return context.body(linesFile(lines), 200);
+    },
+  ),
+];

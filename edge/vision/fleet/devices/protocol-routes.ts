@@ -2,7 +2,6 @@
 // device is known by its token, and reaches what is its own. An engineer of its workspace may send
 // its heartbeats and logs for it, with an access token.
 
-import { createRoute } from "@hono/zod-openapi";
 import type { Context, MiddlewareHandler } from "hono";
 import { Failure } from "../../../../shared/errors.ts";
 import { joined } from "../../../../shared/tasks/line.ts";
@@ -17,17 +16,16 @@ import {
   LogBatch,
   LogReceipt,
 } from "../../../../shared/wire/fleet.ts";
-import { type App, errorResponses, json, jsonBody } from "../../../http/app.ts";
+import { json, jsonBody } from "../../../http/route.ts";
 import { callerOf } from "../../auth/scope.ts";
-import { API } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
+import { anybody, type Route, route } from "../../base/route.ts";
+import { manifestKeys } from "../rollouts/manifest-keys.ts";
 import {
-  authenticateDevice,
-  authenticateSender,
   type DeviceIdentity,
+  device,
   deviceOf,
-  deviceOrAccessToken,
-  deviceToken,
+  deviceOrUser,
   noDevice,
   noToken,
   rotateToken,
@@ -38,75 +36,13 @@ import { takeHeartbeat } from "./beats.ts";
 import { deviceParam } from "./bodies.ts";
 import { findDeviceFor } from "./devices.ts";
 import { enrolDevice } from "./enrolment.ts";
-import type { FleetHooks } from "./hooks.ts";
 import { syncLogs } from "./logs.ts";
 
-const tags = ["Device protocol"];
-
-/** Errors of a route that a device's token opens. */
-export const deviceErrors = errorResponses(
-  "unauthorized",
-  "not_found",
-  "invalid_request",
-  "store_unavailable",
-);
-
-/** Errors of a route that an engineer's access token opens, too. */
-const reportErrors = {
-  ...deviceErrors,
-  ...errorResponses("bad_body", "forbidden", "state_conflict"),
-};
+const tag = "Device protocol";
 
 /** Audience of such a route. */
 const REPORTERS =
   "Send the device's own token. An access token needs the role engineer in the device's workspace. ";
-
-/** Registers the routes that devices use. */
-export function addDeviceProtocol(app: App<Parts>, hooks: FleetHooks) {
-  app.openAPIRegistry.registerComponent("securitySchemes", "deviceToken", {
-    type: "http",
-    scheme: "bearer",
-    description: "a device's token, which opens what is its own",
-  });
-  addEnrol(app, hooks);
-  addHeartbeat(app, hooks);
-  addToken(app, hooks);
-  addSync(app);
-}
-
-function addEnrol(app: App<Parts>, hooks: FleetHooks) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/devices/enrol`,
-    operationId: "enrolDevice",
-    tags,
-    summary: "Trade an enrolment code for a device's token",
-    description:
-      "Beyond the contract. Open: the code is the credential, once. The device's former tokens end. " +
-      "Of one address ten wrong codes are looked at at once, then one in two seconds; who would wait " +
-      "over 8 s is answered 429.",
-    request: jsonBody(EnrolDevice.strict()),
-    responses: {
-      201: json("who the device is; the token is shown only here", EnrolledDevice),
-      ...errorResponses("bad_body", "unauthorized", "invalid_request", "too_many_attempts"),
-      ...errorResponses("store_unavailable"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { service: parts, requestId } = context.var;
-    const body = context.req.valid("json");
-    const enrolled = await enrolDevice(parts, context.req, { body, requestId });
-    return context.json(
-      {
-        device_id: enrolled.deviceId,
-        token: enrolled.token,
-        interval_s: enrolled.intervalSeconds,
-        manifest_keys: await hooks.manifestKeys(parts),
-      },
-      201,
-    );
-  });
-}
 
 /** Lets a device's token pass unchecked: the heartbeat's own statement checks it. */
 const checkedLater: MiddlewareHandler = (_, next) => next();
@@ -124,63 +60,6 @@ async function engineersDevice(
   if (device.revoked_at === null) return { deviceId, workspaceId: device.workspace_id };
   const detail = "the device is revoked; POST /devices/{device_id}/enrolment lets it in again";
   throw new Failure("state_conflict", detail);
-}
-
-function addHeartbeat(app: App<Parts>, hooks: FleetHooks) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/devices/{device_id}/heartbeat`,
-    operationId: "sendDeviceHeartbeat",
-    tags,
-    summary: "Say how a device is, and hear what is wanted of it",
-    description:
-      REPORTERS +
-      "Every field may be left out or null. Fields that have no name here are kept as they come, " +
-      "16 levels deep at most. `next_s` is the device's interval, up to a tenth shorter or longer.",
-    middleware: [authenticateSender(checkedLater)],
-    security: deviceOrAccessToken,
-    request: {
-      params: deviceParam,
-      ...jsonBody(Heartbeat, { bytesMax: HEARTBEAT_BYTES_MAX }),
-    },
-    responses: {
-      200: json("what is wanted", HeartbeatAnswer),
-      ...reportErrors,
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { device_id: deviceId } = context.req.valid("param");
-    const parts = context.var.service;
-    const hash = await tokenHash(context);
-    if (hash === null) await engineersDevice(context, parts, deviceId);
-    const sender = { deviceId, tokenHash: hash };
-    const answer = await takeHeartbeat(parts, sender, context.req.valid("json"), hooks);
-    if (!answer) throw hash === null ? noDevice() : noToken(context);
-    return context.json(answer, 200);
-  });
-}
-
-function addToken(app: App<Parts>, hooks: FleetHooks) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/devices/{device_id}/token`,
-    operationId: "rotateDeviceToken",
-    tags,
-    summary: "A device's next token",
-    description:
-      "Beyond the contract. The token that it came with opens until ten minutes after the first use " +
-      "of the next one, so that an answer which is lost locks nobody out.",
-    middleware: authenticateDevice(),
-    security: deviceToken,
-    request: { params: deviceParam },
-    responses: { 201: json("the token", DeviceToken), ...deviceErrors },
-  });
-  app.openapi(route, async (context) => {
-    const { service: parts } = context.var;
-    const manifest_keys = await hooks.manifestKeys(parts);
-    const token = await rotateToken(parts, deviceOf(context));
-    return context.json({ token, overlap_s: TOKEN_OVERLAP_SECONDS, manifest_keys }, 201);
-  });
 }
 
 const tooLong = () =>
@@ -228,35 +107,112 @@ const unpacked: MiddlewareHandler = async (context, next) => {
   await next();
 };
 
-function addSync(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/devices/{device_id}/sync-logs`,
-    operationId: "syncDeviceLogs",
-    tags,
-    summary: "Hand over lines of a device's log",
-    description:
-      REPORTERS +
-      "At most 1,000 lines, 256 KiB of a line and 4 MiB of all, as they are or as `Content-Encoding: gzip`. Lines are numbered " +
-      "from 1 within each boot, and may come in any order and more than once: each is stored once. " +
-      "The device may forget lines up to `acked_seq`; it sends what `gaps` names again, or says in " +
-      "`dropped` that it has it no more. A batch without lines asks where the boot stands.",
-    middleware: [authenticateSender(authenticateDevice()), unpacked],
-    security: deviceOrAccessToken,
-    request: { params: deviceParam, ...jsonBody(LogBatch, { bytesMax: LOG_BYTES_MAX }) },
-    responses: {
-      200: json("what is stored now", LogReceipt),
-      ...reportErrors,
-      ...errorResponses("quota_exceeded"),
+/** Registers the routes that devices use. */
+export const deviceProtocolRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /devices/enrol",
+      operationId: "enrolDevice",
+      tag,
+      summary: "Trade an enrolment code for a device's token",
+      description:
+        "Beyond the contract. Open: the code is the credential, once. The device's former tokens end. " +
+        "Of one address ten wrong codes are looked at at once, then one in two seconds; who would wait " +
+        "over 8 s is answered 429.",
+      who: anybody,
+      body: jsonBody(EnrolDevice.strict()),
+      answers: { 201: json("who the device is; the token is shown only here", EnrolledDevice) },
+      errors: ["unauthorized", "too_many_attempts"],
     },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const { device_id: deviceId } = context.req.valid("param");
-    const device =
-      (await tokenHash(context)) === null
-        ? await engineersDevice(context, parts, deviceId)
-        : deviceOf(context);
-    return context.json(await syncLogs(parts, device, context.req.valid("json")), 200);
-  });
-}
+    async (context) => {
+      const { service: parts, requestId } = context.var;
+      const body = context.req.valid("json");
+      const enrolled = await enrolDevice(parts, context.req, { body, requestId });
+      return context.json(
+        {
+          device_id: enrolled.deviceId,
+          token: enrolled.token,
+          interval_s: enrolled.intervalSeconds,
+          manifest_keys: await manifestKeys(parts),
+        },
+        201,
+      );
+    },
+  ),
+  route(
+    {
+      call: "POST /devices/{device_id}/heartbeat",
+      operationId: "sendDeviceHeartbeat",
+      tag,
+      summary: "Say how a device is, and hear what is wanted of it",
+      description:
+        REPORTERS +
+        "Every field may be left out or null. Fields that have no name here are kept as they come, " +
+        "16 levels deep at most. `next_s` is the device's interval, up to a tenth shorter or longer.",
+      who: deviceOrUser(checkedLater),
+      params: deviceParam,
+      body: jsonBody(Heartbeat, { bytesMax: HEARTBEAT_BYTES_MAX }),
+      answers: { 200: json("what is wanted", HeartbeatAnswer) },
+      errors: ["forbidden", "state_conflict"],
+    },
+    async (context) => {
+      const { device_id: deviceId } = context.req.valid("param");
+      const parts = context.var.service;
+      const hash = await tokenHash(context);
+      if (hash === null) await engineersDevice(context, parts, deviceId);
+      const sender = { deviceId, tokenHash: hash };
+      const answer = await takeHeartbeat(parts, sender, context.req.valid("json"));
+      if (!answer) throw hash === null ? noDevice() : noToken(context);
+      return context.json(answer, 200);
+    },
+  ),
+  route(
+    {
+      call: "POST /devices/{device_id}/token",
+      operationId: "rotateDeviceToken",
+      tag,
+      summary: "A device's next token",
+      description:
+        "Beyond the contract. The token that it came with opens until ten minutes after the first use " +
+        "of the next one, so that an answer which is lost locks nobody out.",
+      who: device,
+      params: deviceParam,
+      answers: { 201: json("the token", DeviceToken) },
+    },
+    async (context) => {
+      const { service: parts } = context.var;
+      const manifest_keys = await manifestKeys(parts);
+      const token = await rotateToken(parts, deviceOf(context));
+      return context.json({ token, overlap_s: TOKEN_OVERLAP_SECONDS, manifest_keys }, 201);
+    },
+  ),
+  route(
+    {
+      call: "POST /devices/{device_id}/sync-logs",
+      operationId: "syncDeviceLogs",
+      tag,
+      summary: "Hand over lines of a device's log",
+      description:
+        REPORTERS +
+        "At most 1,000 lines, 256 KiB of a line and 4 MiB of all, as they are or as `Content-Encoding: gzip`. Lines are numbered " +
+        "from 1 within each boot, and may come in any order and more than once: each is stored once. " +
+        "The device may forget lines up to `acked_seq`; it sends what `gaps` names again, or says in " +
+        "`dropped` that it has it no more. A batch without lines asks where the boot stands.",
+      who: deviceOrUser(),
+      before: unpacked,
+      params: deviceParam,
+      body: jsonBody(LogBatch, { bytesMax: LOG_BYTES_MAX }),
+      answers: { 200: json("what is stored now", LogReceipt) },
+      errors: ["forbidden", "state_conflict", "quota_exceeded"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const { device_id: deviceId } = context.req.valid("param");
+      const device =
+        (await tokenHash(context)) === null
+          ? await engineersDevice(context, parts, deviceId)
+          : deviceOf(context);
+      return context.json(await syncLogs(parts, device, context.req.valid("json")), 200);
+    },
+  ),
+];

@@ -3,14 +3,19 @@
 // Every statement here may run again: it changes only what is not yet as it should be.
 
 import { type SQL, sql } from "drizzle-orm";
-import { LATE_INTERVALS, type ManifestKey } from "../../../../shared/wire/fleet.ts";
+import { LATE_INTERVALS, type ReportedModel } from "../../../../shared/wire/fleet.ts";
 import { ROLLOUT_BUCKETS } from "../../../../shared/wire/rollouts.ts";
 import { batch, type Database, isSilent } from "../../../http/database.ts";
 import { storable } from "../../../http/storable.ts";
 import { API } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
-import type { FleetHooks, ModelReport } from "../devices/hooks.ts";
-import { manifestKeys } from "./manifest-keys.ts";
+
+/** What a device said of its model, where that is news. */
+export interface ModelReport {
+  deviceId: string;
+  workspaceId: string;
+  model: ReportedModel | null;
+}
 
 /** A device that beat within so many of its intervals is there. */
 const LIVE_INTERVALS = 3;
@@ -179,7 +184,10 @@ const totalOf = (bins: SQL): SQL =>
  * Takes down what a device says of the model that is wanted of it; what it says of another manifest
  * is old. One that failed on it is sent back in the same transaction. An end is never taken back.
  */
-async function noteReport({ database }: Parts, { deviceId, model }: ModelReport): Promise<void> {
+export async function noteReport(
+  { database }: Parts,
+  { deviceId, model }: ModelReport,
+): Promise<void> {
   if (!model?.rollout_id || !/^[1-9]\d{0,17}$/.test(model.version ?? "")) return;
   const { rollout_id: rolloutId, status: state, failure, scores } = model;
   const own = sql`o.rollout_id = ${rolloutId}::uuid AND o.device_id = ${deviceId}::uuid
@@ -254,12 +262,8 @@ export async function releaseHolds(database: Database): Promise<void> {
          WHERE n.rollout_id = h.rollout_id OR n.former_id = h.rollout_id)`);
 }
 
-/** How devices learn of rollouts, and tell of them. */
-export const ROLLOUT_HOOKS: FleetHooks = {
-  desired: sql`(SELECT jsonb_build_object('rollout_id', r.id, 'model_id', r.model_id,
-      'export_id', r.export_id, 'version', n.version::text,
-      'manifest_url', ${`${API}/devices/`}::text || d.id || '/manifest')
-    FROM device_desired n JOIN rollout r ON r.id = n.rollout_id WHERE n.device_id = d.id)`,
-  manifestKeys: (parts): Promise<ManifestKey[]> => manifestKeys(parts),
-  reported: noteReport,
-};
+/** The wire's `DesiredModel` of a device `d`; NULL where nothing is wanted of it. */
+export const DESIRED: SQL = sql`(SELECT jsonb_build_object('rollout_id', r.id, 'model_id', r.model_id,
+    'export_id', r.export_id, 'version', n.version::text,
+    'manifest_url', ${`${API}/devices/`}::text || d.id || '/manifest')
+  FROM device_desired n JOIN rollout r ON r.id = n.rollout_id WHERE n.device_id = d.id)`;

@@ -1,19 +1,20 @@
 // Exporting a job as a dataset.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
 import { EXPORT_FORMATS } from "../../../../shared/tasks/tasks.ts";
 import { DatasetExport } from "../../../../shared/wire/labeling.ts";
-import { type App, errorResponses, json } from "../../../http/app.ts";
 import { headers } from "../../../http/description.ts";
-import { callerOf, guard, workspacesOf } from "../../auth/scope.ts";
-import { API, bearer, bodyErrors, conflict, originOf, readErrors } from "../../base/api.ts";
-import type { Parts } from "../../base/parts.ts";
+import { errorResponses, json } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
+import { callerOf, workspacesOf } from "../../auth/scope.ts";
+import { originOf } from "../../base/api.ts";
+import { type Route, route } from "../../base/route.ts";
 import { jobFor, jobId } from "../jobs/access.ts";
 import { isLive, stillRuns } from "../jobs/jobs.ts";
 import { findExport, startExport } from "./exports.ts";
 
-const tags = ["Datasets"];
+const tag = "Datasets";
 /** Milliseconds that a request waits for its export: a small dataset is made within them. */
 const WAIT_MS = 20_000;
 const POLL_MS = 250;
@@ -24,7 +25,7 @@ const retryAfter = {
   schema: { type: "integer" as const, minimum: 1 },
 };
 const notMade = Object.fromEntries(
-  Object.entries(conflict).map(([status, declared]) => [
+  Object.entries(errorResponses("state_conflict")).map(([status, declared]) => [
     status,
     { ...declared, headers: { "Retry-After": retryAfter } },
   ]),
@@ -75,105 +76,96 @@ const Options = z.object({
     }),
 });
 
-/** Registers the routes of exports. */
-export function addExportRoutes(app: App<Parts>) {
-  guard(app, "/jobs/*", "/exports/*");
-  addStart(app);
-  addReading(app);
-}
+const exportId = z.object({ export_id: z.uuid() });
 
-function addStart(app: App<Parts>) {
-  const start = createRoute({
-    method: "post",
-    path: `${API}/jobs/{job_id}/export`,
-    operationId: "exportDataset",
-    tags,
-    summary: "Make an object-detection dataset of a job",
-    description:
-      "For annotators. A zip of images and labels in the layout of `format`, train and val apart. " +
-      "Every frame of the dataset is in it, unless `split_gap` leaves some out; " +
-      "stills leave as the files that came, unless they are GIF or AVIF or EXIF turns them. The " +
-      "answer waits for a small one; `download_url` of a larger one answers 409 until it is made.",
-    security: bearer,
-    request: {
+/** Routes of exports. */
+export const exportRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /jobs/{job_id}/export",
+      operationId: "exportDataset",
+      tag,
+      summary: "Make an object-detection dataset of a job",
+      description:
+        "For annotators. A zip of images and labels in the layout of `format`, train and val apart. " +
+        "Every frame of the dataset is in it, unless `split_gap` leaves some out; " +
+        "stills leave as the files that came, unless they are GIF or AVIF or EXIF turns them. The " +
+        "answer waits for a small one; `download_url` of a larger one answers 409 until it is made.",
+      who: user,
       params: jobId,
       body: { content: { "application/json": { schema: Options } }, required: false },
+      answers: {
+        200: json("the dataset is there", DatasetExport),
+        202: json("the dataset is being made", DatasetExport),
+      },
+      errors: ["state_conflict", "task_failed"],
     },
-    responses: {
-      200: json("the dataset is there", DatasetExport),
-      202: json("the dataset is being made", DatasetExport),
-      ...bodyErrors,
-      ...conflict,
-      ...errorResponses("task_failed"),
+    async (context) => {
+      const parts = context.var.service;
+      const job = await jobFor(context, context.req.valid("param").job_id, "annotator");
+      if (isLive(job)) throw stillRuns(job);
+      // Without a body there is nothing to validate: the defaults hold.
+      const body = Options.parse(context.req.valid("json") ?? {});
+      const { val_share: valShare, split_gap: splitGap, ...options } = body;
+      const exportId = await startExport(parts, job, {
+        options: { ...options, valShare, splitGap },
+        createdBy: callerOf(context).accountId,
+      });
+      const wanted = { exportId, origin: originOf(context) };
+      for (let waited = 0; ; waited += POLL_MS) {
+        const found = await findExport(parts, [job.workspaceId], wanted);
+        if (found.status === "completed") return context.json(found, 200);
+        if (found.status === "failed") throw new Failure("task_failed", found.failure ?? "");
+        if (waited >= WAIT_MS) return context.json(found, 202);
+        await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+      }
     },
-  });
-  app.openapi(start, async (context) => {
-    const parts = context.var.service;
-    const job = await jobFor(context, context.req.valid("param").job_id, "annotator");
-    if (isLive(job)) throw stillRuns(job);
-    // Without a body there is nothing to validate: the defaults hold.
-    const body = Options.parse(context.req.valid("json") ?? {});
-    const { val_share: valShare, split_gap: splitGap, ...options } = body;
-    const exportId = await startExport(parts, job, {
-      options: { ...options, valShare, splitGap },
-      createdBy: callerOf(context).accountId,
-    });
-    const wanted = { exportId, origin: originOf(context) };
-    for (let waited = 0; ; waited += POLL_MS) {
-      const found = await findExport(parts, [job.workspaceId], wanted);
-      if (found.status === "completed") return context.json(found, 200);
-      if (found.status === "failed") throw new Failure("task_failed", found.failure ?? "");
-      if (waited >= WAIT_MS) return context.json(found, 202);
-      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-    }
-  });
-}
-
-function addReading(app: App<Parts>) {
-  const exportId = z.object({ export_id: z.uuid() });
-  const one = createRoute({
-    method: "get",
-    path: `${API}/exports/{export_id}`,
-    operationId: "readExport",
-    tags,
-    summary: "How an export stands",
-    security: bearer,
-    request: { params: exportId },
-    responses: { 200: json("the export", DatasetExport), ...readErrors },
-  });
-  app.openapi(one, async (context) => {
-    const wanted = {
-      exportId: context.req.valid("param").export_id,
-      origin: originOf(context),
-    };
-    const workspaces = workspacesOf(callerOf(context));
-    return context.json(await findExport(context.var.service, workspaces, wanted), 200);
-  });
-
-  const download = createRoute({
-    method: "get",
-    path: `${API}/exports/{export_id}/download`,
-    operationId: "downloadExport",
-    tags,
-    summary: "The archive of an export",
-    security: bearer,
-    request: { params: exportId },
-    responses: {
-      302: { description: "to the archive, signed for 15 minutes", headers: headers("Location") },
-      ...readErrors,
-      ...notMade,
+  ),
+  route(
+    {
+      call: "GET /exports/{export_id}",
+      operationId: "readExport",
+      tag,
+      summary: "How an export stands",
+      who: user,
+      params: exportId,
+      answers: { 200: json("the export", DatasetExport) },
     },
-  });
-  app.openapi(download, async (context) => {
-    const wanted = {
-      exportId: context.req.valid("param").export_id,
-      origin: originOf(context),
-    };
-    const workspaces = workspacesOf(callerOf(context));
-    const found = await findExport(context.var.service, workspaces, wanted);
-    if (found.status === "completed") return context.redirect(found.download_url, 302);
-    const why = found.status === "failed" ? `failed: ${found.failure}` : "is being made; try again";
-    if (found.status === "queued") context.header("Retry-After", "5");
-    throw new Failure("state_conflict", `the export ${why}`);
-  });
-}
+    async (context) => {
+      const wanted = {
+        exportId: context.req.valid("param").export_id,
+        origin: originOf(context),
+      };
+      const workspaces = workspacesOf(callerOf(context));
+      return context.json(await findExport(context.var.service, workspaces, wanted), 200);
+    },
+  ),
+  route(
+    {
+      call: "GET /exports/{export_id}/download",
+      operationId: "downloadExport",
+      tag,
+      summary: "The archive of an export",
+      who: user,
+      params: exportId,
+      answers: {
+        302: { description: "to the archive, signed for 15 minutes", headers: headers("Location") },
+        ...notMade,
+      },
+      errors: ["state_conflict"],
+    },
+    async (context) => {
+      const wanted = {
+        exportId: context.req.valid("param").export_id,
+        origin: originOf(context),
+      };
+      const workspaces = workspacesOf(callerOf(context));
+      const found = await findExport(context.var.service, workspaces, wanted);
+      if (found.status === "completed") return context.redirect(found.download_url, 302);
+      const why =
+        found.status === "failed" ? `failed: ${found.failure}` : "is being made; try again";
+      if (found.status === "queued") context.header("Retry-After", "5");
+      throw new Failure("state_conflict", `the export ${why}`);
+    },
+  ),
+];

@@ -1,31 +1,24 @@
 // Annotations made elsewhere over HTTP: in a JSON body, or as a zip in a form.
 
-import { createRoute } from "@hono/zod-openapi";
 import { ImportRecord } from "../../../../shared/wire/labeling.ts";
-import { type App, errorResponses, json, jsonBody } from "../../../http/app.ts";
-import { type Caller, callerOf, guard, workspacesOf } from "../../auth/scope.ts";
-import { API, bearer, bodyErrors, toItsEnd } from "../../base/api.ts";
+import { json, jsonBody } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
+import { type Caller, callerOf, workspacesOf } from "../../auth/scope.ts";
+import { toItsEnd } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
+import { type Route, route } from "../../base/route.ts";
 import { jobRecord } from "../jobs/jobs.ts";
 import { readArchive } from "./archive.ts";
 import { withArchive } from "./archive-form.ts";
 import { ARCHIVE_FORMATS, archiveLabels } from "./archive-labels.ts";
 import { bodyLabels, Import, type ImportRequest, importJob } from "./imports.ts";
 
-const tags = ["Datasets"];
+const tag = "Datasets";
 /** Bytes of labels in JSON; larger ones come as a zip. */
 const IMPORT_BYTES_MAX = 32 * 1024 * 1024;
 
-/** Registers the routes of imports. */
-export function addImportRoutes(app: App<Parts>) {
-  guard(app, "/import", "/import/*");
-  addImport(app);
-  addArchive(app);
-}
-
 const importResponses = {
   201: json("the job, and what was not stored", ImportRecord),
-  ...bodyErrors,
 };
 
 async function imported(parts: Parts, caller: Caller, request: ImportRequest) {
@@ -38,27 +31,6 @@ async function imported(parts: Parts, caller: Caller, request: ImportRequest) {
     left_out: found.leftOut,
     notes: found.notes,
   };
-}
-
-function addImport(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/import`,
-    operationId: "importAnnotations",
-    tags,
-    summary: "Import COCO or YOLO annotations as a finished job",
-    description:
-      "Beyond the contract; for engineers. An image is a still of the project by its file name, or " +
-      "`<video name>_<six digits>`, as exports name the frames of videos.",
-    security: bearer,
-    request: jsonBody(Import, { bytesMax: IMPORT_BYTES_MAX }),
-    responses: importResponses,
-  });
-  app.openapi(route, async (context) => {
-    const body = context.req.valid("json");
-    const request = { target: body, read: () => bodyLabels(body) };
-    return context.json(await imported(context.var.service, callerOf(context), request), 201);
-  });
 }
 
 /**
@@ -83,38 +55,61 @@ const archiveForm = {
   },
 };
 
-function addArchive(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/import/archive`,
-    operationId: "importArchive",
-    tags,
-    summary: "Import a zip of annotations as a finished job",
-    description:
-      "Beyond the contract; for engineers. A zip of COCO JSON, Pascal VOC or CVAT (images 1.1) XML, or " +
-      "YOLO texts with data.yaml or classes.txt, boxes or masks; such as our exports. The format is " +
-      "told by the content; `format` names one of several. Images are found as by `POST /import`; " +
-      "those in the zip are not taken. Refused are zips of over 100,000 files, 50,000 or 32 MiB of " +
-      "texts, texts that shrank over 200 times, encrypted files, links, paths that lead elsewhere, " +
-      "and names that come twice. Where a body may be no larger than about 100 MB, leave out the " +
-      "images.",
-    security: bearer,
-    request: { body: archiveForm },
-    responses: { ...importResponses, ...errorResponses("file_too_large") },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const caller = callerOf(context);
-    const work = withArchive(parts, caller, context.req.raw, ({ fields, archive }) =>
-      imported(parts, caller, {
-        target: fields,
-        read: async (isKnown) =>
-          archiveLabels(await readArchive(parts.bucket, archive), {
-            format: fields.format,
-            isKnown,
-          }),
-      }),
-    );
-    return context.json(await toItsEnd(context, work), 201);
-  });
-}
+/** Routes of imports. */
+export const importRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /import",
+      operationId: "importAnnotations",
+      tag,
+      summary: "Import COCO or YOLO annotations as a finished job",
+      description:
+        "Beyond the contract; for engineers. An image is a still of the project by its file name, or " +
+        "`<video name>_<six digits>`, as exports name the frames of videos.",
+      who: user,
+      body: jsonBody(Import, { bytesMax: IMPORT_BYTES_MAX }),
+      answers: importResponses,
+      errors: ["not_found"],
+    },
+    async (context) => {
+      const body = context.req.valid("json");
+      const request = { target: body, read: () => bodyLabels(body) };
+      return context.json(await imported(context.var.service, callerOf(context), request), 201);
+    },
+  ),
+  route(
+    {
+      call: "POST /import/archive",
+      operationId: "importArchive",
+      tag,
+      summary: "Import a zip of annotations as a finished job",
+      description:
+        "Beyond the contract; for engineers. A zip of COCO JSON, Pascal VOC or CVAT (images 1.1) XML, or " +
+        "YOLO texts with data.yaml or classes.txt, boxes or masks; such as our exports. The format is " +
+        "told by the content; `format` names one of several. Images are found as by `POST /import`; " +
+        "those in the zip are not taken. Refused are zips of over 100,000 files, 50,000 or 32 MiB of " +
+        "texts, texts that shrank over 200 times, encrypted files, links, paths that lead elsewhere, " +
+        "and names that come twice. Where a body may be no larger than about 100 MB, leave out the " +
+        "images.",
+      who: user,
+      body: archiveForm,
+      answers: importResponses,
+      errors: ["bad_body", "not_found", "file_too_large"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const caller = callerOf(context);
+      const work = withArchive(parts, caller, context.req.raw, ({ fields, archive }) =>
+        imported(parts, caller, {
+          target: fields,
+          read: async (isKnown) =>
+            archiveLabels(await readArchive(parts.bucket, archive), {
+              format: fields.format,
+              isKnown,
+            }),
+        }),
+      );
+      return context.json(await toItsEnd(context, work), 201);
+    },
+  ),
+];

@@ -1,113 +1,102 @@
 // Labeling jobs by text or by exemplar.
 
-import { createRoute, z } from "@hono/zod-openapi";
-import { type App, errorResponses, json, jsonBody } from "../../../http/app.ts";
+import { z } from "@hono/zod-openapi";
+import { json, jsonBody } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
 import { answerOnce, IdempotencyKey } from "../../auth/idempotency.ts";
-import { callerOf, guard } from "../../auth/scope.ts";
-import { API, bearer } from "../../base/api.ts";
-import type { Parts } from "../../base/parts.ts";
+import { callerOf } from "../../auth/scope.ts";
+import { type Route, route } from "../../base/route.ts";
 import { EXEMPLARS_BYTES_MAX, ExemplarBody, LabelBody } from "./bodies.ts";
 import { resolveExemplars, unique } from "./frame-references.ts";
 import { groundAll } from "./grounding.ts";
 import { startJob, videosOf } from "./new-jobs.ts";
 
-const tags = ["Labeling"];
+const tag = "Labeling";
 const accepted = json(
   "the job; it runs on GPU nodes",
   z.object({ job_id: z.uuid(), warnings: z.array(z.string()) }),
 );
-const labelErrors = errorResponses(
-  "bad_body",
-  "unauthorized",
-  "forbidden",
-  "not_found",
-  "state_conflict",
-  "idempotency_conflict",
-  "prompt_unknown",
-  "invalid_request",
-  "store_unavailable",
-);
-
 /** Registers the routes that begin a labeling job. */
-export function addLabelRoutes(app: App<Parts>) {
-  guard(app, "/label", "/label/*");
-  const byText = createRoute({
-    method: "post",
-    path: `${API}/label`,
-    operationId: "labelByText",
-    tags,
-    summary: "Label videos by text",
-    description:
-      "For engineers. Each prompt becomes a class. A prompt that the segmenter has no word for is " +
-      "refused before anything starts, and so are two that look for the same. `warnings`, which the " +
-      "job keeps, tell where a prompt finds more than it names. A video that was uploaded just now is " +
-      "waited for, up to 10 seconds; one that is still being probed then is 409. With an Idempotency-Key a repeated request starts one job.",
-    security: bearer,
-    request: { body: jsonBody(LabelBody).body, headers: IdempotencyKey },
-    responses: { 202: accepted, ...labelErrors },
-  });
-  app.openapi(byText, async (context) => {
-    const parts = context.var.service;
-    const body = context.req.valid("json");
-    const { database } = parts;
-    const videos = await videosOf(parts, callerOf(context), body);
-    const key = context.req.valid("header")["idempotency-key"];
-    const answer = await answerOnce(
-      parts,
-      { workspaceId: videos.workspaceId, route: "label", key, body },
-      async () => {
-        const words = unique(body.prompts);
-        const { workspaceId } = videos;
-        const asked = { workspaceId, segmenter: body.segmenter };
-        const warnings = await groundAll(database, words, asked);
-        const classes = words.map((prompt) => ({ name: prompt, prompt }));
-        const job = { ...videos, body, classes, kind: "text" as const, warnings };
-        const jobId = await startJob(parts, job);
-        return { status: 202, body: { job_id: jobId, warnings } };
-      },
-    );
-    return context.json(answer.body, 202);
-  });
-
-  const byExemplar = createRoute({
-    method: "post",
-    path: `${API}/label/exemplar`,
-    operationId: "labelByExemplar",
-    tags,
-    summary: "Label videos by examples of one class",
-    description:
-      "For engineers. The examples are boxes on frames of the workspace, or image crops.",
-    security: bearer,
-    request: {
-      body: jsonBody(ExemplarBody, { bytesMax: EXEMPLARS_BYTES_MAX }).body,
+export const labelRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /label",
+      operationId: "labelByText",
+      tag,
+      summary: "Label videos by text",
+      description:
+        "For engineers. Each prompt becomes a class. A prompt that the segmenter has no word for is " +
+        "refused before anything starts, and so are two that look for the same. `warnings`, which the " +
+        "job keeps, tell where a prompt finds more than it names. A video that was uploaded just now is " +
+        "waited for, up to 10 seconds; one that is still being probed then is 409. With an Idempotency-Key a repeated request starts one job.",
+      who: user,
+      body: jsonBody(LabelBody),
       headers: IdempotencyKey,
+      answers: { 202: accepted },
+      errors: ["not_found", "state_conflict", "idempotency_conflict", "prompt_unknown"],
     },
-    responses: { 202: accepted, ...labelErrors },
-  });
-  app.openapi(byExemplar, async (context) => {
-    const parts = context.var.service;
-    const body = context.req.valid("json");
-    const caller = callerOf(context);
-    const videos = await videosOf(parts, caller, body);
-    const { workspaceId } = videos;
-    const exemplars = await resolveExemplars(parts, workspaceId, body.exemplars);
-    const key = context.req.valid("header")["idempotency-key"];
-    const answer = await answerOnce(
-      parts,
-      { workspaceId: videos.workspaceId, route: "label/exemplar", key, body },
-      async () => {
-        const classes = [{ name: body.class, prompt: null }];
-        const job = {
-          ...videos,
-          body,
-          classes,
-          kind: "exemplar" as const,
-          exemplars,
-          warnings: [],
-        };
-        return { status: 202, body: { job_id: await startJob(parts, job), warnings: [] } };
-      },
-    );
-    return context.json(answer.body, 202);
-  });
-}
+    async (context) => {
+      const parts = context.var.service;
+      const body = context.req.valid("json");
+      const { database } = parts;
+      const videos = await videosOf(parts, callerOf(context), body);
+      const key = context.req.valid("header")["idempotency-key"];
+      const answer = await answerOnce(
+        parts,
+        { workspaceId: videos.workspaceId, route: "label", key, body },
+        async () => {
+          const words = unique(body.prompts);
+          const { workspaceId } = videos;
+          const asked = { workspaceId, segmenter: body.segmenter };
+          const warnings = await groundAll(database, words, asked);
+          const classes = words.map((prompt) => ({ name: prompt, prompt }));
+          const job = { ...videos, body, classes, kind: "text" as const, warnings };
+          const jobId = await startJob(parts, job);
+          return { status: 202, body: { job_id: jobId, warnings } };
+        },
+      );
+      return context.json(answer.body, 202);
+    },
+  ),
+  route(
+    {
+      call: "POST /label/exemplar",
+      operationId: "labelByExemplar",
+      tag,
+      summary: "Label videos by examples of one class",
+      description:
+        "For engineers. The examples are boxes on frames of the workspace, or image crops.",
+      who: user,
+      body: jsonBody(ExemplarBody, { bytesMax: EXEMPLARS_BYTES_MAX }),
+      headers: IdempotencyKey,
+      answers: { 202: accepted },
+      errors: ["not_found", "state_conflict", "idempotency_conflict", "prompt_unknown"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const body = context.req.valid("json");
+      const caller = callerOf(context);
+      const videos = await videosOf(parts, caller, body);
+      const { workspaceId } = videos;
+      const exemplars = await resolveExemplars(parts, workspaceId, body.exemplars);
+      const key = context.req.valid("header")["idempotency-key"];
+      const answer = await answerOnce(
+        parts,
+        { workspaceId: videos.workspaceId, route: "label/exemplar", key, body },
+        async () => {
+          const classes = [{ name: body.class, prompt: null }];
+          const job = {
+            ...videos,
+            body,
+            classes,
+            kind: "exemplar" as const,
+            exemplars,
+            warnings: [],
+          };
+          return { status: 202, body: { job_id: await startJob(parts, job), warnings: [] } };
+        },
+      );
+      return context.json(answer.body, 202);
+    },
+  ),
+];

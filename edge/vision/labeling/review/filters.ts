@@ -6,8 +6,8 @@ import { Failure } from "../../../../shared/errors.ts";
 import { decimal, flag, whole } from "../../../../shared/scalars.ts";
 import { Annotation } from "../../../../shared/wire/labeling.ts";
 import { FrameId, parseFrameId } from "../../../../shared/wire/vision.ts";
-import { name } from "../../../http/app.ts";
 import { NULL_REFUSED } from "../../../http/not-given.ts";
+import { name } from "../../../http/texts.ts";
 import type { JobRow } from "../jobs/jobs.ts";
 import type { AnnotationFilter } from "./annotations.ts";
 

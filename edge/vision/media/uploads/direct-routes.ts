@@ -1,13 +1,15 @@
 // Direct uploads: parts go straight into the object store, at signed addresses.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Video } from "../../../../shared/wire/vision.ts";
-import { type App, errorResponses, json, jsonBody, name } from "../../../http/app.ts";
+import { json, jsonBody } from "../../../http/route.ts";
+import { name } from "../../../http/texts.ts";
+import { user } from "../../auth/audience.ts";
 import { answerOnce, IdempotencyKey } from "../../auth/idempotency.ts";
-import { allow, callerOf, guard, workspacesOf } from "../../auth/scope.ts";
-import { API, bearer } from "../../base/api.ts";
+import { allow, callerOf, workspacesOf } from "../../auth/scope.ts";
 import type { Parts } from "../../base/parts.ts";
+import { type Route, route } from "../../base/route.ts";
 import { presignPart } from "../../tasks/objects.ts";
 import { findProjectFor } from "../projects/projects.ts";
 import { videoRecord } from "../videos/videos.ts";
@@ -22,7 +24,7 @@ import {
   type UploadRow,
 } from "./uploads.ts";
 
-const tags = ["Uploads"];
+const tag = "Uploads";
 
 /** Addresses signed in one answer; the sender asks for more when these are used. */
 const SIGNED_MAX = 200;
@@ -58,20 +60,6 @@ const Upload = z
   .meta({ id: "Upload" });
 
 const uploadId = { params: z.object({ upload_id: z.uuid() }) };
-const errors = errorResponses(
-  ...(["unauthorized", "forbidden", "not_found", "invalid_request"] as const),
-  "store_unavailable",
-);
-
-/** Registers the routes of direct uploads. */
-export function addDirectRoutes(app: App<Parts>) {
-  guard(app, "/uploads/*");
-  addBegin(app);
-  addLook(app);
-  addComplete(app);
-  addAbort(app);
-}
-
 async function uploadRecord(parts: Parts, row: UploadRow) {
   const status = row.videoId ? "completed" : row.aborted ? "aborted" : "open";
   const missing: number[] = [];
@@ -115,151 +103,130 @@ async function uploadOf(
   return row;
 }
 
-function addBegin(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/uploads`,
-    operationId: "beginUpload",
-    tags,
-    summary: "Begin a direct upload",
-    description:
-      "Beyond the contract. Needs the role engineer. PUT each part to its address, tell the ETag it " +
-      "answers, then complete. An upload that is not completed is dropped after 7 days.",
-    security: bearer,
-    request: {
+/** Routes of direct uploads. */
+export const directRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /uploads",
+      operationId: "beginUpload",
+      tag,
+      summary: "Begin a direct upload",
+      description:
+        "Beyond the contract. Needs the role engineer. PUT each part to its address, tell the ETag it " +
+        "answers, then complete. An upload that is not completed is dropped after 7 days.",
+      who: user,
       headers: IdempotencyKey,
-      ...jsonBody(
+      body: jsonBody(
         z.strictObject({
           project_id: z.uuid(),
           filename: name().max(FILENAME_CHARACTERS_MAX),
           bytes: z.int().min(1).max(OBJECT_BYTES_MAX),
         }),
       ),
+      answers: { 201: json("the upload, with addresses for its first parts", Upload) },
+      errors: ["not_found", "idempotency_conflict", "file_too_large", "quota_exceeded"],
     },
-    responses: {
-      201: json("the upload, with addresses for its first parts", Upload),
-      ...errors,
-      ...errorResponses("bad_body", "file_too_large", "quota_exceeded", "idempotency_conflict"),
+    async (context) => {
+      const parts = context.var.service;
+      const caller = callerOf(context);
+      const body = context.req.valid("json");
+      const project = await findProjectFor(parts, caller, body.project_id, "engineer");
+      const once = {
+        workspaceId: project.workspaceId,
+        route: "POST /uploads",
+        body,
+        key: context.req.valid("header")["idempotency-key"],
+      };
+      const answer = await answerOnce(parts, once, async () => {
+        const filename = plainName(body.filename);
+        const upload = { filename, bytes: body.bytes, createdBy: caller.accountId };
+        return { status: 201, body: (await beginUpload(parts, project, upload)).uploadId };
+      });
+      // Its addresses are made anew: none is kept, and those of the first answer may be over.
+      const row = await findUpload(parts, [project.workspaceId], answer.body);
+      return context.json(await uploadRecord(parts, row), 201);
     },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const caller = callerOf(context);
-    const body = context.req.valid("json");
-    const project = await findProjectFor(parts, caller, body.project_id, "engineer");
-    const once = {
-      workspaceId: project.workspaceId,
-      route: "POST /uploads",
-      body,
-      key: context.req.valid("header")["idempotency-key"],
-    };
-    const answer = await answerOnce(parts, once, async () => {
-      const filename = plainName(body.filename);
-      const upload = { filename, bytes: body.bytes, createdBy: caller.accountId };
-      return { status: 201, body: (await beginUpload(parts, project, upload)).uploadId };
-    });
-    // Its addresses are made anew: none is kept, and those of the first answer may be over.
-    const row = await findUpload(parts, [project.workspaceId], answer.body);
-    return context.json(await uploadRecord(parts, row), 201);
-  });
-}
-
-function addLook(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/uploads/{upload_id}`,
-    operationId: "readUpload",
-    tags,
-    summary: "What of an upload has arrived, and fresh addresses for what has not",
-    description:
-      "Beyond the contract. Needs the role engineer. This is how an upload goes on after a break.",
-    security: bearer,
-    request: uploadId,
-    responses: { 200: json("the upload", Upload), ...errors },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const row = await uploadOf(context, context.req.valid("param").upload_id);
-    return context.json(await uploadRecord(parts, row), 200);
-  });
-
-  const tell = createRoute({
-    method: "post",
-    path: `${API}/uploads/{upload_id}/parts`,
-    operationId: "reportParts",
-    tags,
-    summary: "Tell which parts have arrived; fresh addresses for the next ones",
-    description:
-      "Beyond the contract. Needs the role engineer. What was told survives the sender: after a break, `GET` says where to go " +
-      "on.",
-    security: bearer,
-    request: {
+  ),
+  route(
+    {
+      call: "GET /uploads/{upload_id}",
+      operationId: "readUpload",
+      tag,
+      summary: "What of an upload has arrived, and fresh addresses for what has not",
+      description:
+        "Beyond the contract. Needs the role engineer. This is how an upload goes on after a break.",
+      who: user,
       ...uploadId,
-      ...jsonBody(z.strictObject({ parts: z.array(NamedPart).min(1).max(1_000) })),
+      answers: { 200: json("the upload", Upload) },
+      errors: ["forbidden"],
     },
-    responses: {
-      200: json("the upload", Upload),
-      ...errors,
-      ...errorResponses("bad_body", "state_conflict"),
+    async (context) => {
+      const parts = context.var.service;
+      const row = await uploadOf(context, context.req.valid("param").upload_id);
+      return context.json(await uploadRecord(parts, row), 200);
     },
-  });
-  app.openapi(tell, async (context) => {
-    const parts = context.var.service;
-    const row = await uploadOf(context, context.req.valid("param").upload_id);
-    const told = await rememberParts(parts, row, context.req.valid("json").parts);
-    return context.json(await uploadRecord(parts, told), 200);
-  });
-}
-
-function addComplete(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/uploads/{upload_id}/complete`,
-    operationId: "completeUpload",
-    tags,
-    summary: "Make the video of an upload whose parts have all arrived",
-    description:
-      "Beyond the contract. Needs the role engineer. `parts` may leave out what was told before. May be repeated: one video " +
-      "comes of it. 409 while parts are missing; 415, and the upload is dropped, when the file is of " +
-      "no type that is taken.",
-    security: bearer,
-    request: {
+  ),
+  route(
+    {
+      call: "POST /uploads/{upload_id}/parts",
+      operationId: "reportParts",
+      tag,
+      summary: "Tell which parts have arrived; fresh addresses for the next ones",
+      description:
+        "Beyond the contract. Needs the role engineer. What was told survives the sender: after a break, `GET` says where to go " +
+        "on.",
+      who: user,
       ...uploadId,
-      ...jsonBody(z.strictObject({ parts: z.array(NamedPart).max(10_000).default([]) })),
+      body: jsonBody(z.strictObject({ parts: z.array(NamedPart).min(1).max(1_000) })),
+      answers: { 200: json("the upload", Upload) },
+      errors: ["state_conflict"],
     },
-    responses: {
-      201: json("the new video, `probing`", Video),
-      ...errors,
-      ...errorResponses("bad_body", "state_conflict", "unsupported_media"),
+    async (context) => {
+      const parts = context.var.service;
+      const row = await uploadOf(context, context.req.valid("param").upload_id);
+      const told = await rememberParts(parts, row, context.req.valid("json").parts);
+      return context.json(await uploadRecord(parts, told), 200);
     },
-  });
-  app.openapi(route, async (context) => {
-    const row = await uploadOf(context, context.req.valid("param").upload_id);
-    const { parts: claimed } = context.req.valid("json");
-    const video = await completeUpload(context.var.service, row, claimed);
-    return context.json(videoRecord(video), 201);
-  });
-}
-
-function addAbort(app: App<Parts>) {
-  const route = createRoute({
-    method: "delete",
-    path: `${API}/uploads/{upload_id}`,
-    operationId: "dropUpload",
-    tags,
-    summary: "Drop an upload and the parts that have arrived",
-    description: "Beyond the contract. Needs the role engineer. 409 once it is a video.",
-    security: bearer,
-    request: uploadId,
-    responses: {
-      204: { description: "dropped" },
-      ...errors,
-      ...errorResponses("state_conflict"),
+  ),
+  route(
+    {
+      call: "POST /uploads/{upload_id}/complete",
+      operationId: "completeUpload",
+      tag,
+      summary: "Make the video of an upload whose parts have all arrived",
+      description:
+        "Beyond the contract. Needs the role engineer. `parts` may leave out what was told before. May be repeated: one video " +
+        "comes of it. 409 while parts are missing; 415, and the upload is dropped, when the file is of " +
+        "no type that is taken.",
+      who: user,
+      ...uploadId,
+      body: jsonBody(z.strictObject({ parts: z.array(NamedPart).max(10_000).default([]) })),
+      answers: { 201: json("the new video, `probing`", Video) },
+      errors: ["state_conflict", "unsupported_media"],
     },
-  });
-  app.openapi(route, async (context) => {
-    const row = await uploadOf(context, context.req.valid("param").upload_id);
-    await abortUpload(context.var.service, row);
-    return context.body(null, 204);
-  });
-}
+    async (context) => {
+      const row = await uploadOf(context, context.req.valid("param").upload_id);
+      const { parts: claimed } = context.req.valid("json");
+      const video = await completeUpload(context.var.service, row, claimed);
+      return context.json(videoRecord(video), 201);
+    },
+  ),
+  route(
+    {
+      call: "DELETE /uploads/{upload_id}",
+      operationId: "dropUpload",
+      tag,
+      summary: "Drop an upload and the parts that have arrived",
+      description: "Beyond the contract. Needs the role engineer. 409 once it is a video.",
+      who: user,
+      ...uploadId,
+      answers: { 204: { description: "dropped" } },
+      errors: ["state_conflict"],
+    },
+    async (context) => {
+      const row = await uploadOf(context, context.req.valid("param").upload_id);
+      await abortUpload(context.var.service, row);
+      return context.body(null, 204);
+    },
+  ),
+];

@@ -1,15 +1,18 @@
 // Files through the Worker: a video, several, still images; and videos that are in the store
 // already. Bodies are streamed, so their size costs no memory.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
 import { whole } from "../../../../shared/scalars.ts";
 import { type RefusedFile, Video, VideoBatch } from "../../../../shared/wire/vision.ts";
-import { type App, errorResponses, json, jsonBody, name, text } from "../../../http/app.ts";
+import { json, jsonBody } from "../../../http/route.ts";
+import { name, text } from "../../../http/texts.ts";
+import { user } from "../../auth/audience.ts";
 import { answerOnce, IdempotencyKey } from "../../auth/idempotency.ts";
-import { callerOf, guard, workspaceFor } from "../../auth/scope.ts";
-import { API, bearer, toItsEnd } from "../../base/api.ts";
+import { callerOf, workspaceFor } from "../../auth/scope.ts";
+import { toItsEnd } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
+import { type Route, route } from "../../base/route.ts";
 import { findProjectFor } from "../projects/projects.ts";
 import { type VideoRow, videoRecord } from "../videos/videos.ts";
 import { FILENAME_CHARACTERS_MAX, FORM_FILES_MAX, plainName } from "./form.ts";
@@ -17,7 +20,7 @@ import { linkPrefixesOf, linkVideo, listLinkable } from "./link.ts";
 import { IMAGE, VIDEO } from "./media-types.ts";
 import { type FormRules, receiveMany, receiveOne } from "./receive.ts";
 
-const tags = ["Uploads"];
+const tag = "Uploads";
 const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 const LINKED_MAX = 100;
 const LINKABLE_MAX = 1_000;
@@ -26,22 +29,6 @@ const KEY_CHARACTERS_MAX = 4_096;
 
 const file = { type: "string", format: "binary" } as const;
 const files = { type: "array", items: file, minItems: 1, maxItems: FORM_FILES_MAX } as const;
-
-const formErrors = errorResponses(
-  ...(["bad_body", "unauthorized", "forbidden", "not_found", "invalid_request"] as const),
-  "store_unavailable",
-);
-const fileErrors = errorResponses("file_too_large", "quota_exceeded", "unsupported_media");
-
-/** Registers the routes of files through the Worker, and of links. */
-export function addUploadRoutes(app: App<Parts>) {
-  guard(app, "/upload", "/upload/*", "/link-videos");
-  addUpload(app);
-  addBatch(app);
-  addImages(app);
-  addLinkable(app);
-  addLink(app);
-}
 
 /**
  * The form is read by hand. Described without a zod schema: one would have the chassis take the
@@ -73,81 +60,9 @@ const manyVideos = (parts: Parts): FormRules => ({
   single: false,
 });
 
-function addUpload(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/upload`,
-    operationId: "uploadVideo",
-    tags,
-    summary: "Upload a video",
-    description:
-      "multipart/form-data with `project_id` and `file`, in any order. Needs the role engineer. MP4, " +
-      "MOV, MKV, WebM or AVI, told by its first bytes. Where a body may be no larger than about " +
-      "100 MB, and to resume after a break, use `POST /uploads`.",
-    security: bearer,
-    request: { body: multipart({ file }) },
-    responses: { 201: json("the new video, `probing`", Video), ...formErrors, ...fileErrors },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const rules = oneVideo(parts);
-    const work = receiveOne(parts, callerOf(context), context.req.raw, rules);
-    return context.json(videoRecord(await toItsEnd(context, work)), 201);
-  });
-}
-
 const batchResponses = {
   201: json("the new videos, and the files that were not taken", VideoBatch),
-  ...formErrors,
 };
-
-function addBatch(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/upload/batch`,
-    operationId: "uploadVideos",
-    tags,
-    summary: "Upload several videos",
-    description:
-      "As `POST /upload`, with `files` several times. Needs the role engineer. Good files are kept and bad ones listed; 422 " +
-      "when none can be taken.",
-    security: bearer,
-    request: { body: multipart({ files }) },
-    responses: batchResponses,
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const rules = manyVideos(parts);
-    const work = receiveMany(parts, callerOf(context), context.req.raw, rules);
-    return context.json(await toItsEnd(context, work), 201);
-  });
-}
-
-function addImages(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/upload/images`,
-    operationId: "uploadImages",
-    tags,
-    summary: "Upload still images; each becomes a video of one frame",
-    description:
-      "multipart/form-data with `project_id` and `files`. Needs the role engineer. JPEG, PNG or WebP, at most 64 MiB and 100 " +
-      "megapixels each. Good files are kept and bad ones listed; 422 when none can be taken.",
-    security: bearer,
-    request: { body: multipart({ files }) },
-    responses: batchResponses,
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const work = receiveMany(parts, callerOf(context), context.req.raw, {
-      kind: IMAGE,
-      bytesMax: Math.min(IMAGE_BYTES_MAX, parts.limits.uploadBytesMax),
-      fields: ["files", "files[]", "file", "images"],
-      single: false,
-    });
-    return context.json(await toItsEnd(context, work), 201);
-  });
-}
 
 const LinkableObject = z
   .object({
@@ -158,20 +73,88 @@ const LinkableObject = z
   })
   .meta({ id: "LinkableObject" });
 
-function addLinkable(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/link-videos`,
-    operationId: "listLinkableObjects",
-    tags,
-    summary: "Objects of the store that may be linked as videos",
-    description:
-      "Beyond the contract. Needs the role engineer. Objects under the workspace's `prefixes`, by key: " +
-      "its own, `ws/<workspace_id>/`, without the folders that the service itself writes there, and " +
-      "those that the operator maps to it (`LINK_PREFIXES`). Each can be sent to `POST /link-videos` " +
-      "as it is, which looks whether it is a video.",
-    security: bearer,
-    request: {
+/** Routes of files through the Worker, and of links. */
+export const uploadRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /upload",
+      operationId: "uploadVideo",
+      tag,
+      summary: "Upload a video",
+      description:
+        "multipart/form-data with `project_id` and `file`, in any order. Needs the role engineer. MP4, " +
+        "MOV, MKV, WebM or AVI, told by its first bytes. Where a body may be no larger than about " +
+        "100 MB, and to resume after a break, use `POST /uploads`.",
+      who: user,
+      body: multipart({ file }),
+      answers: { 201: json("the new video, `probing`", Video) },
+      errors: ["bad_body", "not_found", "file_too_large", "quota_exceeded", "unsupported_media"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const rules = oneVideo(parts);
+      const work = receiveOne(parts, callerOf(context), context.req.raw, rules);
+      return context.json(videoRecord(await toItsEnd(context, work)), 201);
+    },
+  ),
+  route(
+    {
+      call: "POST /upload/batch",
+      operationId: "uploadVideos",
+      tag,
+      summary: "Upload several videos",
+      description:
+        "As `POST /upload`, with `files` several times. Needs the role engineer. Good files are kept and bad ones listed; 422 " +
+        "when none can be taken.",
+      who: user,
+      body: multipart({ files }),
+      answers: batchResponses,
+      errors: ["bad_body", "not_found"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const rules = manyVideos(parts);
+      const work = receiveMany(parts, callerOf(context), context.req.raw, rules);
+      return context.json(await toItsEnd(context, work), 201);
+    },
+  ),
+  route(
+    {
+      call: "POST /upload/images",
+      operationId: "uploadImages",
+      tag,
+      summary: "Upload still images; each becomes a video of one frame",
+      description:
+        "multipart/form-data with `project_id` and `files`. Needs the role engineer. JPEG, PNG or WebP, at most 64 MiB and 100 " +
+        "megapixels each. Good files are kept and bad ones listed; 422 when none can be taken.",
+      who: user,
+      body: multipart({ files }),
+      answers: batchResponses,
+      errors: ["bad_body", "not_found"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const work = receiveMany(parts, callerOf(context), context.req.raw, {
+        kind: IMAGE,
+        bytesMax: Math.min(IMAGE_BYTES_MAX, parts.limits.uploadBytesMax),
+        fields: ["files", "files[]", "file", "images"],
+        single: false,
+      });
+      return context.json(await toItsEnd(context, work), 201);
+    },
+  ),
+  route(
+    {
+      call: "GET /link-videos",
+      operationId: "listLinkableObjects",
+      tag,
+      summary: "Objects of the store that may be linked as videos",
+      description:
+        "Beyond the contract. Needs the role engineer. Objects under the workspace's `prefixes`, by key: " +
+        "its own, `ws/<workspace_id>/`, without the folders that the service itself writes there, and " +
+        "those that the operator maps to it (`LINK_PREFIXES`). Each can be sent to `POST /link-videos` " +
+        "as it is, which looks whether it is a video.",
+      who: user,
       query: z.object({
         workspace_id: z.uuid().optional().meta({
           description: "whose; required where you are an engineer of several workspaces",
@@ -186,50 +169,45 @@ function addLinkable(app: App<Parts>) {
         }),
         limit: whole(1, LINKABLE_MAX).default(100),
       }),
-    },
-    responses: {
-      200: json(
-        "a page of objects",
-        z.object({
-          prefixes: z.array(z.string()).meta({
-            description: "prefixes of the keys that the workspace may link",
+      answers: {
+        200: json(
+          "a page of objects",
+          z.object({
+            prefixes: z.array(z.string()).meta({
+              description: "prefixes of the keys that the workspace may link",
+            }),
+            items: z.array(LinkableObject),
+            next: z.string().nullable().meta({
+              description: "`cursor` of the page that follows; null: there is none",
+            }),
           }),
-          items: z.array(LinkableObject),
-          next: z.string().nullable().meta({
-            description: "`cursor` of the page that follows; null: there is none",
-          }),
-        }),
-      ),
-      ...errorResponses("unauthorized", "forbidden", "not_found", "invalid_request"),
-      ...errorResponses("store_unavailable"),
+        ),
+      },
+      errors: ["forbidden", "not_found"],
     },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const { workspace_id, prefix, cursor: after, limit } = context.req.valid("query");
-    const workspaceId = workspaceFor(callerOf(context), workspace_id, "engineer");
-    const prefixes = linkPrefixesOf(parts, workspaceId);
-    const page = await listLinkable(parts, workspaceId, { prefix, after, limit });
-    return context.json({ prefixes, ...page }, 200);
-  });
-}
-
-function addLink(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/link-videos`,
-    operationId: "linkVideos",
-    tags,
-    summary: "Register videos that are in the object store already",
-    description:
-      "Needs the role engineer. `GET /link-videos` lists the objects that may be linked: those under " +
-      "the workspace's own prefix, `ws/<workspace_id>/`, and under prefixes that the operator maps to " +
-      "it. Nothing is copied. Good objects are kept and bad ones listed; when none can be taken, the " +
-      "first one's error is the answer.",
-    security: bearer,
-    request: {
+    async (context) => {
+      const parts = context.var.service;
+      const { workspace_id, prefix, cursor: after, limit } = context.req.valid("query");
+      const workspaceId = workspaceFor(callerOf(context), workspace_id, "engineer");
+      const prefixes = linkPrefixesOf(parts, workspaceId);
+      const page = await listLinkable(parts, workspaceId, { prefix, after, limit });
+      return context.json({ prefixes, ...page }, 200);
+    },
+  ),
+  route(
+    {
+      call: "POST /link-videos",
+      operationId: "linkVideos",
+      tag,
+      summary: "Register videos that are in the object store already",
+      description:
+        "Needs the role engineer. `GET /link-videos` lists the objects that may be linked: those under " +
+        "the workspace's own prefix, `ws/<workspace_id>/`, and under prefixes that the operator maps to " +
+        "it. Nothing is copied. Good objects are kept and bad ones listed; when none can be taken, the " +
+        "first one's error is the answer.",
+      who: user,
       headers: IdempotencyKey,
-      ...jsonBody(
+      body: jsonBody(
         z.object({
           project_id: z.uuid(),
           objects: z
@@ -243,46 +221,48 @@ function addLink(app: App<Parts>) {
             .max(LINKED_MAX),
         }),
       ),
+      answers: { 201: json("the new videos, and the objects that were not taken", VideoBatch) },
+      errors: [
+        "not_found",
+        "idempotency_conflict",
+        "file_too_large",
+        "quota_exceeded",
+        "unsupported_media",
+        "storage_key_refused",
+      ],
     },
-    responses: {
-      201: json("the new videos, and the objects that were not taken", VideoBatch),
-      ...formErrors,
-      ...fileErrors,
-      ...errorResponses("invalid_request", "storage_key_refused"),
-      ...errorResponses("idempotency_conflict"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const caller = callerOf(context);
-    const body = context.req.valid("json");
-    const project = await findProjectFor(parts, caller, body.project_id, "engineer");
-    const once = {
-      workspaceId: project.workspaceId,
-      route: "POST /link-videos",
-      body,
-      key: context.req.valid("header")["idempotency-key"],
-    };
-    const answer = await answerOnce(parts, once, async () => {
-      const linked: VideoRow[] = [];
-      const failures: Failure[] = [];
-      const failed: RefusedFile[] = [];
-      for (const object of body.objects) {
-        try {
-          linked.push(await linkVideo(parts, caller, project, object));
-        } catch (thrown) {
-          if (!(thrown instanceof Failure) || thrown.status >= 500) throw thrown;
-          failures.push(thrown);
-          const filename = plainName(object.filename);
-          failed.push({ filename, code: thrown.code, detail: thrown.message });
+    async (context) => {
+      const parts = context.var.service;
+      const caller = callerOf(context);
+      const body = context.req.valid("json");
+      const project = await findProjectFor(parts, caller, body.project_id, "engineer");
+      const once = {
+        workspaceId: project.workspaceId,
+        route: "POST /link-videos",
+        body,
+        key: context.req.valid("header")["idempotency-key"],
+      };
+      const answer = await answerOnce(parts, once, async () => {
+        const linked: VideoRow[] = [];
+        const failures: Failure[] = [];
+        const failed: RefusedFile[] = [];
+        for (const object of body.objects) {
+          try {
+            linked.push(await linkVideo(parts, caller, project, object));
+          } catch (thrown) {
+            if (!(thrown instanceof Failure) || thrown.status >= 500) throw thrown;
+            failures.push(thrown);
+            const filename = plainName(object.filename);
+            failed.push({ filename, code: thrown.code, detail: thrown.message });
+          }
         }
-      }
-      if (linked.length === 0 && failures[0]) {
-        const { code, message, data } = failures[0];
-        throw new Failure(code, message, { data: { ...data, failed } });
-      }
-      return { status: 201, body: { videos: linked.map(videoRecord), failed } };
-    });
-    return context.json(answer.body, 201);
-  });
-}
+        if (linked.length === 0 && failures[0]) {
+          const { code, message, data } = failures[0];
+          throw new Failure(code, message, { data: { ...data, failed } });
+        }
+        return { status: 201, body: { videos: linked.map(videoRecord), failed } };
+      });
+      return context.json(answer.body, 201);
+    },
+  ),
+];

@@ -1,130 +1,34 @@
 // Videos and their frames: read, delete, images.
 
 import type { R2ObjectBody } from "@cloudflare/workers-types";
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../../shared/errors.ts";
 import { type Frame, FramePage, frameId, Video } from "../../../../shared/wire/vision.ts";
-import { type App, errorResponses, json } from "../../../http/app.ts";
 import { binary, headers } from "../../../http/description.ts";
-import { allow, callerOf, guard, workspacesOf } from "../../auth/scope.ts";
-import { API, bearer, pageQuery } from "../../base/api.ts";
+import { json } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
+import { allow, callerOf, workspacesOf } from "../../auth/scope.ts";
+import { API, pageQuery } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
+import { type Route, route } from "../../base/route.ts";
 import { assertReady, frameImage, readPtsRange } from "./frames.ts";
 import { deleteVideo, findVideo, videoRecord } from "./videos.ts";
 
-const tags = ["Videos"];
+const tag = "Videos";
 const FRAMES_MAX = 1_000;
 
 const videoId = z.object({ video_id: z.uuid() });
-const errors = errorResponses("unauthorized", "not_found", "invalid_request", "store_unavailable");
 const jpeg = (description: string) => ({
   200: { description, headers: headers("ETag"), content: { "image/jpeg": binary } },
   304: { description: "the image that If-None-Match names", headers: headers("ETag") },
 });
-
-/** Registers the routes of videos and their frames. */
-export function addVideoRoutes(app: App<Parts>) {
-  guard(app, "/videos/*");
-  addOne(app);
-  addDelete(app);
-  addFrames(app);
-  addFrameImage(app);
-  addThumbnail(app);
-}
 
 type RouteContext = Pick<Context, "get"> & { var: { service: Parts } };
 
 /** The video of the path within the caller's workspaces. */
 const videoOf = (context: RouteContext, id: string) =>
   findVideo(context.var.service.database, workspacesOf(callerOf(context)), id);
-
-function addOne(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/videos/{video_id}`,
-    operationId: "readVideo",
-    tags,
-    summary: "One video",
-    description: "Beyond the contract. `status` is `probing` until a GPU node has read it.",
-    security: bearer,
-    request: { params: videoId },
-    responses: { 200: json("the video", Video), ...errors },
-  });
-  app.openapi(route, async (context) => {
-    const row = await videoOf(context, context.req.valid("param").video_id);
-    return context.json(videoRecord(row), 200);
-  });
-}
-
-function addDelete(app: App<Parts>) {
-  const route = createRoute({
-    method: "delete",
-    path: `${API}/videos/{video_id}`,
-    operationId: "deleteVideo",
-    tags,
-    summary: "Delete a video and its images",
-    description:
-      "Beyond the contract. Needs the role engineer. 409 while a labeling job uses it. The file of a " +
-      "linked video stays.",
-    security: bearer,
-    request: { params: videoId },
-    responses: {
-      204: { description: "deleted" },
-      ...errors,
-      ...errorResponses("forbidden", "state_conflict"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const row = await videoOf(context, context.req.valid("param").video_id);
-    allow(callerOf(context), row.workspaceId, "engineer");
-    await deleteVideo(context.var.service, row);
-    return context.body(null, 204);
-  });
-}
-
-function addFrames(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/videos/{video_id}/frames`,
-    operationId: "listFrames",
-    tags,
-    summary: "Frames of a video with their true times",
-    description:
-      "Beyond the contract. In display order. `pts_seconds` is as decoded: frames of a video of " +
-      "variable rate are not evenly spaced.",
-    security: bearer,
-    request: {
-      params: videoId,
-      query: z.object({
-        ...pageQuery(FRAMES_MAX),
-      }),
-    },
-    responses: {
-      200: json("a page of frames", FramePage),
-      ...errors,
-      ...errorResponses("state_conflict"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const row = await videoOf(context, context.req.valid("param").video_id);
-    const { offset, limit } = context.req.valid("query");
-    assertReady(row);
-    const pts = await readPtsRange(context.var.service, row, { offset, limit });
-    const [numerator, denominator] = row.timeBase;
-    const items = Array.from(pts, (ticks, position): Frame => {
-      const index = offset + position;
-      return {
-        frame_id: frameId(row.videoId, index),
-        video_id: row.videoId,
-        index,
-        pts_seconds: (ticks * numerator) / denominator,
-        image_url: `${API}/videos/${row.videoId}/frames/${index}.jpg`,
-      };
-    });
-    return context.json({ items, total: row.frameCount, offset, limit }, 200);
-  });
-}
 
 /** An image never changes under its address; only its owner's browser may keep it. */
 function sendImage(context: Context, object: R2ObjectBody): Response {
@@ -143,57 +47,127 @@ function sendImage(context: Context, object: R2ObjectBody): Response {
   });
 }
 
-function addFrameImage(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/videos/{video_id}/frames/{image}`,
-    operationId: "readFrame",
-    tags,
-    summary: "A frame as JPEG, such as `frames/137.jpg`",
-    description:
-      "Beyond the contract. A GPU node decodes it for the first who asks: 503 while none is there.",
-    security: bearer,
-    request: {
+/** Routes of videos and their frames. */
+export const videoRoutes: readonly Route[] = [
+  route(
+    {
+      call: "GET /videos/{video_id}",
+      operationId: "readVideo",
+      tag,
+      summary: "One video",
+      description: "Beyond the contract. `status` is `probing` until a GPU node has read it.",
+      who: user,
+      params: videoId,
+      answers: { 200: json("the video", Video) },
+    },
+    async (context) => {
+      const row = await videoOf(context, context.req.valid("param").video_id);
+      return context.json(videoRecord(row), 200);
+    },
+  ),
+  route(
+    {
+      call: "DELETE /videos/{video_id}",
+      operationId: "deleteVideo",
+      tag,
+      summary: "Delete a video and its images",
+      description:
+        "Beyond the contract. Needs the role engineer. 409 while a labeling job uses it. The file of a " +
+        "linked video stays.",
+      who: user,
+      params: videoId,
+      answers: { 204: { description: "deleted" } },
+      errors: ["state_conflict"],
+    },
+    async (context) => {
+      const row = await videoOf(context, context.req.valid("param").video_id);
+      allow(callerOf(context), row.workspaceId, "engineer");
+      await deleteVideo(context.var.service, row);
+      return context.body(null, 204);
+    },
+  ),
+  route(
+    {
+      call: "GET /videos/{video_id}/frames",
+      operationId: "listFrames",
+      tag,
+      summary: "Frames of a video with their true times",
+      description:
+        "Beyond the contract. In display order. `pts_seconds` is as decoded: frames of a video of " +
+        "variable rate are not evenly spaced.",
+      who: user,
+      params: videoId,
+      query: z.object({
+        ...pageQuery(FRAMES_MAX),
+      }),
+      answers: { 200: json("a page of frames", FramePage) },
+      errors: ["state_conflict"],
+    },
+    async (context) => {
+      const row = await videoOf(context, context.req.valid("param").video_id);
+      const { offset, limit } = context.req.valid("query");
+      assertReady(row);
+      const pts = await readPtsRange(context.var.service, row, { offset, limit });
+      const [numerator, denominator] = row.timeBase;
+      const items = Array.from(pts, (ticks, position): Frame => {
+        const index = offset + position;
+        return {
+          frame_id: frameId(row.videoId, index),
+          video_id: row.videoId,
+          index,
+          pts_seconds: (ticks * numerator) / denominator,
+          image_url: `${API}/videos/${row.videoId}/frames/${index}.jpg`,
+        };
+      });
+      return context.json({ items, total: row.frameCount, offset, limit }, 200);
+    },
+  ),
+  route(
+    {
+      call: "GET /videos/{video_id}/frames/{image}",
+      operationId: "readFrame",
+      tag,
+      summary: "A frame as JPEG, such as `frames/137.jpg`",
+      description:
+        "Beyond the contract. A GPU node decodes it for the first who asks: 503 while none is there.",
+      who: user,
       params: videoId.extend({
         image: z
           .string()
           .regex(/^\d{1,9}\.jpg$/, "must be <index>.jpg")
           .meta({ example: "0.jpg" }),
       }),
+      answers: { ...jpeg("the frame") },
+      errors: ["state_conflict", "task_failed", "no_node"],
+      never: ["store_unavailable"],
     },
-    responses: {
-      ...jpeg("the frame"),
-      ...errors,
-      ...errorResponses("state_conflict", "task_failed", "no_node"),
+    async (context) => {
+      const { video_id, image } = context.req.valid("param");
+      const row = await videoOf(context, video_id);
+      const object = await frameImage(context.var.service, row, Number.parseInt(image, 10));
+      // A route's declaration has no word for bytes.
+      return sendImage(context, object) as never;
     },
-  });
-  app.openapi(route, async (context) => {
-    const { video_id, image } = context.req.valid("param");
-    const row = await videoOf(context, video_id);
-    const object = await frameImage(context.var.service, row, Number.parseInt(image, 10));
-    // A route's declaration has no word for bytes.
-    return sendImage(context, object) as never;
-  });
-}
-
-function addThumbnail(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/videos/{video_id}/thumbnail.jpg`,
-    operationId: "readThumbnail",
-    tags,
-    summary: "A small image of a video",
-    description: "Beyond the contract.",
-    security: bearer,
-    request: { params: videoId },
-    responses: { ...jpeg("the thumbnail"), ...errors, ...errorResponses("state_conflict") },
-  });
-  app.openapi(route, async (context) => {
-    const row = await videoOf(context, context.req.valid("param").video_id);
-    assertReady(row);
-    const object = row.thumbnailKey && (await context.var.service.bucket.get(row.thumbnailKey));
-    if (!object) throw new Failure("not_found", "the video has no thumbnail");
-    // A route's declaration has no word for bytes.
-    return sendImage(context, object) as never;
-  });
-}
+  ),
+  route(
+    {
+      call: "GET /videos/{video_id}/thumbnail.jpg",
+      operationId: "readThumbnail",
+      tag,
+      summary: "A small image of a video",
+      description: "Beyond the contract.",
+      who: user,
+      params: videoId,
+      answers: { ...jpeg("the thumbnail") },
+      errors: ["state_conflict"],
+    },
+    async (context) => {
+      const row = await videoOf(context, context.req.valid("param").video_id);
+      assertReady(row);
+      const object = row.thumbnailKey && (await context.var.service.bucket.get(row.thumbnailKey));
+      if (!object) throw new Failure("not_found", "the video has no thumbnail");
+      // A route's declaration has no word for bytes.
+      return sendImage(context, object) as never;
+    },
+  ),
+];

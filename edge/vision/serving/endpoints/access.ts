@@ -4,6 +4,8 @@
 import type { Context, MiddlewareHandler } from "hono";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Role } from "../../../../shared/wire/vision.ts";
+import type { Audience } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
 import { allow, authenticate, type Caller, callerOf, workspacesOf } from "../../auth/scope.ts";
 import type { Parts } from "../../base/parts.ts";
 import { findEndpoint, type ServedEndpoint } from "./endpoints.ts";
@@ -24,21 +26,33 @@ const keyOf = (context: Pick<Context, "req">): string | undefined =>
   )?.[1];
 
 /** Lets a request pass with an access token, or with a key of the endpoint in its path. */
-export function authenticateKey(): MiddlewareHandler {
-  const byToken = authenticate();
-  return async (context, next) => {
-    const key = keyOf(context);
-    if (key === undefined) return byToken(context, next);
-    const { database } = context.get("service") as Parts;
-    const opened = await endpointOfKey(database, { slug: context.req.param("slug") ?? "", key });
-    if (!opened) {
-      context.header("WWW-Authenticate", 'Bearer realm="vantage"');
-      throw new Failure("unauthorized", "the key opens no endpoint of this slug");
-    }
-    context.set("openedEndpoint", opened);
-    await next();
-  };
-}
+const authenticateKey: MiddlewareHandler = async (context, next) => {
+  const key = keyOf(context);
+  if (key === undefined) return authenticate(context, next);
+  const { database } = context.get("service") as Parts;
+  const opened = await endpointOfKey(database, { slug: context.req.param("slug") ?? "", key });
+  if (!opened) {
+    context.header("WWW-Authenticate", 'Bearer realm="vantage"');
+    throw new Failure("unauthorized", "the key opens no endpoint of this slug");
+  }
+  context.set("openedEndpoint", opened);
+  await next();
+};
+
+/** Members of the endpoint's workspace, and whoever has one of its keys. */
+export const keyHolder: Audience = {
+  schemes: {
+    ...user.schemes,
+    endpointKey: {
+      type: "http",
+      scheme: "bearer",
+      description: "a key of a named endpoint, which opens its predictions and its status",
+    },
+  },
+  guards: [authenticateKey],
+  description: user.description,
+  errorsOfChanges: user.errorsOfChanges,
+};
 
 /** The workspaces in which a request looks for an endpoint. */
 function lookedIn(caller: Caller, named: string | undefined): string[] {

@@ -10,7 +10,7 @@ import {
 } from "../../../../shared/wire/endpoints.ts";
 import { CONFIDENCE_DEFAULT } from "../../../../shared/wire/serving.ts";
 import { MODEL_NAMES } from "../../../../shared/wire/training.ts";
-import { name, text, title } from "../../../http/app.ts";
+import { name, text, title } from "../../../http/texts.ts";
 import { targetOf } from "./settings.ts";
 
 const CLASSES_MAX = 1_000;

@@ -2,7 +2,6 @@
 // them. Every frame is, up to a maximum; only the query itself cuts a longer clip.
 
 import { decimal, whole } from "../../../../shared/scalars.ts";
-import { errorResponses } from "../../../http/app.ts";
 
 /** The query that says which frames of a clip are looked at, so many of them at most. */
 export const framesQuery = (framesMax: number) => ({
@@ -52,6 +51,3 @@ export const cutProblem = (
   { uncut = false }: { uncut?: boolean | undefined },
   leftOut: number,
 ): string | null => (uncut && leftOut > 0 ? `${leftOut} frames are left out` : null);
-
-/** Errors for which a clip is too large for a route. */
-export const clipSizeErrors = errorResponses("file_too_large", "quota_exceeded", "too_many_frames");

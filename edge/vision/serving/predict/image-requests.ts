@@ -7,7 +7,6 @@ import type { MaskedPrediction } from "../../../../shared/tasks/predict-task.ts"
 import type { MaskForm } from "../../../../shared/tasks/sam.ts";
 import { TASK_KINDS } from "../../../../shared/tasks/tasks.ts";
 import { EDGE_IMAGE_BYTES_MAX, WEIGHTS_PRECISION } from "../../../../shared/wire/edge-inference.ts";
-import { errorResponses } from "../../../http/app.ts";
 import type { Parts } from "../../base/parts.ts";
 import { IMAGE } from "../../media/uploads/media-types.ts";
 import type { ModelRow } from "../../models/registry.ts";
@@ -32,19 +31,6 @@ export const DIRECT_BYTES_MAX = 8 * 1024 * 1024;
 const TAKEN_MS = 3_000;
 /** A file that crashes a process takes an attempt of all predictions beside it. */
 export const ATTEMPTS = 2;
-
-/** Errors of a route that takes a file for a node. */
-export const fileErrors = {
-  ...errorResponses("bad_body", "unauthorized", "forbidden", "not_found"),
-  ...errorResponses("file_too_large", "quota_exceeded", "unsupported_media", "invalid_request"),
-  ...errorResponses("no_node", "store_unavailable"),
-};
-
-/** Errors of a route that predicts on a file. */
-export const predictErrors = {
-  ...fileErrors,
-  ...errorResponses("state_conflict", "task_failed"),
-};
 
 /** Read by hand, as uploads are: a zod schema would have the body taken into memory whole. */
 export const fileBody = {

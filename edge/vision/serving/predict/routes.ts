@@ -1,7 +1,7 @@
 // Predictions on an uploaded image or video, with the active model or another one. An image is
 // answered at once; a video within the wait that its sender grants, or later under its own id.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../../shared/errors.ts";
 import { decimal, whole } from "../../../../shared/scalars.ts";
@@ -13,14 +13,17 @@ import {
   PREDICT_WAIT_SECONDS_MAX,
   VideoPrediction,
 } from "../../../../shared/wire/serving.ts";
-import { type App, errorResponses, json } from "../../../http/app.ts";
 import { headers } from "../../../http/description.ts";
-import { type Caller, callerOf, guard, workspacesOf } from "../../auth/scope.ts";
-import { API, bearer, toItsEnd } from "../../base/api.ts";
+import { json } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
+import { type Caller, callerOf, workspacesOf } from "../../auth/scope.ts";
+import { toItsEnd } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
+import { type Route, route } from "../../base/route.ts";
 import { type MediaKind, VIDEO_HEAD_BYTES, videoType } from "../../media/uploads/media-types.ts";
 import type { ModelRow } from "../../models/registry.ts";
-import { clipSizeErrors, framesQuery, framesWished } from "./clip-frames.ts";
+import { countDefault } from "../endpoints/predict.ts";
+import { framesQuery, framesWished } from "./clip-frames.ts";
 import { answerClip, enqueueClip } from "./clips.ts";
 import { type EarlyAnswer, EarlyLook } from "./early-look.ts";
 import {
@@ -30,7 +33,6 @@ import {
   type ImageEnd,
   type ImageEndNews,
   letGo,
-  predictErrors,
   predictOn,
   type ReceivedImage,
   receiveEarly,
@@ -46,7 +48,7 @@ export const CLIP_BYTES_MAX = 1024 ** 3;
 /** Claimed after images, on each of which somebody waits for less. */
 const CLIP_PRIORITY = 90;
 
-const tags = ["Serving"];
+const tag = "Serving";
 const confidence = decimal((number) => number.min(0).max(1))
   .default(CONFIDENCE_DEFAULT)
   .meta({
@@ -64,14 +66,6 @@ export const CLIP: MediaKind = {
   },
 };
 
-/** Registers the routes of predictions; `onEnd` hears of those on images. */
-export function addPredictionRoutes(app: App<Parts>, onEnd: ImageEndNews) {
-  guard(app, "/predict/*");
-  addImage(app, onEnd);
-  addVideo(app);
-  addOne(app);
-}
-
 /** The model of a request, and a node that is there. */
 async function ready(
   context: Context,
@@ -82,55 +76,6 @@ async function ready(
   requireMasks(model, choice.mask);
   await requireNode(parts, model.workspaceId);
   return model;
-}
-
-function addImage(app: App<Parts>, onEnd: ImageEndNews) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/predict/image`,
-    operationId: "predictImage",
-    tags,
-    summary: "Detections on a picture",
-    description:
-      "multipart/form-data with `file`: JPEG, PNG or WebP, at most 64 MiB and 100 megapixels. Needs " +
-      "the role annotator. Boxes are in pixels of the picture as people see it, turned as its EXIF " +
-      "says; surest first. A picture up to 8 MiB goes straight to a node, which `X-Served-By` names, " +
-      "and is stored nowhere; a larger one is deleted when the answer is there. Where no node is there, " +
-      "in time, or has room, the edge answers (`X-Served-By: edge`) for a model and a picture that are small " +
-      "enough (8 MiB, 2,100,000 pixels), looking at fewer pixels than the model was trained for: see " +
-      "`edge` of `GET /serve/status`. It looks in `int8` once a node made that file of the model, and " +
-      "held it against the model's validation images; `X-Model-Precision` says which. With `mask` " +
-      "each object of a segmentation model has one, by a node and never the edge, within 300,000 " +
-      "numbers an answer and a second of drawing; `X-Masks-Left-Out` counts those beyond. A model " +
-      "that makes no masks is refused, and so is a node of an older release, which draws none.",
-    security: bearer,
-    request: {
-      query: z.object({ ...modelQuery, confidence, mask: maskQuery }),
-      body: fileBody,
-    },
-    responses: {
-      200: json(
-        "detections",
-        z.array(MaskedPrediction),
-        headers("X-Served-By", "X-Model-Precision", "X-Masks-Left-Out"),
-      ),
-      ...predictErrors,
-      ...errorResponses("overloaded"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const { confidence: confidenceMin, mask, ...choice } = context.req.valid("query");
-    const heard: ImageEndNews = async (...news) =>
-      context.executionCtx.waitUntil(onEnd(...news).catch(() => {}));
-    const ask = { caller: callerOf(context), choice, confidenceMin, mask, onEnd: heard };
-    const answer = await toItsEnd(context, predictImage(parts, context.req.raw, ask));
-    const { servedBy } = answer;
-    if (servedBy) context.header("X-Served-By", servedBy);
-    context.header("X-Model-Precision", answer.precision);
-    if (mask !== "none") context.header("X-Masks-Left-Out", String(answer.masksLeftOut));
-    return context.json(answer.predictions, 200);
-  });
 }
 
 /** What is wanted of an image, and who hears of it. */
@@ -224,44 +169,6 @@ export const clipQuery = z.object({
   }),
 });
 
-function addVideo(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/predict/video`,
-    operationId: "predictVideo",
-    tags,
-    summary: "Detections on the frames of a video",
-    description:
-      "multipart/form-data with `file`: MP4, MOV, MKV, WebM or AVI, at most 1 GiB. Needs the role " +
-      "annotator. Looks at every frame, or at those that `fps` names; a clip of more than 3,000 is " +
-      "413 `too_many_frames` unless `frames_max` cuts it. A clip that takes longer than " +
-      "`wait_seconds` is answered with 202 and its `prediction_id`, for `GET " +
-      "/predict/video/{prediction_id}`. The file is deleted when the prediction ended; its result is " +
-      "kept for a day. With `mask` each object of a segmentation model has one, within 1,200,000 " +
-      "numbers and 50,000 objects of all frames; `masks_left_out` counts those beyond.",
-    security: bearer,
-    request: { query: clipQuery.extend({ mask: maskQuery }), body: fileBody },
-    responses: {
-      200: json("the frames with what was found", VideoPrediction),
-      202: json("a node is at it, or will be", VideoPrediction, headers("Location")),
-      ...predictErrors,
-      ...clipSizeErrors,
-    },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const query = context.req.valid("query");
-    const model = await ready(context, parts, query);
-    const { workspaceId } = model;
-    const predictionId = await toItsEnd(context, startClip(parts, context.req.raw, model, query));
-    return answerClip(context, "/predict/video", {
-      predictionId,
-      waitSeconds: query.wait_seconds,
-      find: () => findPrediction(parts, [workspaceId], predictionId),
-    });
-  });
-}
-
 /** Stores a clip and enqueues its prediction; returns its id. */
 async function startClip(
   parts: Parts,
@@ -281,24 +188,126 @@ async function startClip(
   }));
 }
 
-function addOne(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/predict/video/{prediction_id}`,
-    operationId: "readPrediction",
-    tags,
-    summary: "How a prediction on a video stands, and its result",
-    description: "Beyond the contract. Kept for a day.",
-    security: bearer,
-    request: { params: z.object({ prediction_id: z.uuid() }) },
-    responses: {
-      200: json("the prediction", VideoPrediction),
-      ...errorResponses("unauthorized", "not_found", "invalid_request", "store_unavailable"),
+/** Routes of predictions; `onEnd` hears of those on images. */
+export const predictionRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /predict/image",
+      operationId: "predictImage",
+      tag,
+      summary: "Detections on a picture",
+      description:
+        "multipart/form-data with `file`: JPEG, PNG or WebP, at most 64 MiB and 100 megapixels. Needs " +
+        "the role annotator. Boxes are in pixels of the picture as people see it, turned as its EXIF " +
+        "says; surest first. A picture up to 8 MiB goes straight to a node, which `X-Served-By` names, " +
+        "and is stored nowhere; a larger one is deleted when the answer is there. Where no node is there, " +
+        "in time, or has room, the edge answers (`X-Served-By: edge`) for a model and a picture that are small " +
+        "enough (8 MiB, 2,100,000 pixels), looking at fewer pixels than the model was trained for: see " +
+        "`edge` of `GET /serve/status`. It looks in `int8` once a node made that file of the model, and " +
+        "held it against the model's validation images; `X-Model-Precision` says which. With `mask` " +
+        "each object of a segmentation model has one, by a node and never the edge, within 300,000 " +
+        "numbers an answer and a second of drawing; `X-Masks-Left-Out` counts those beyond. A model " +
+        "that makes no masks is refused, and so is a node of an older release, which draws none.",
+      who: user,
+      query: z.object({ ...modelQuery, confidence, mask: maskQuery }),
+      body: fileBody,
+      answers: {
+        200: json(
+          "detections",
+          z.array(MaskedPrediction),
+          headers("X-Served-By", "X-Model-Precision", "X-Masks-Left-Out"),
+        ),
+      },
+      errors: [
+        "bad_body",
+        "not_found",
+        "state_conflict",
+        "file_too_large",
+        "quota_exceeded",
+        "unsupported_media",
+        "overloaded",
+        "task_failed",
+        "no_node",
+      ],
     },
-  });
-  app.openapi(route, async (context) => {
-    const { prediction_id } = context.req.valid("param");
-    const workspaces = workspacesOf(callerOf(context));
-    return context.json(await findPrediction(context.var.service, workspaces, prediction_id), 200);
-  });
-}
+    async (context) => {
+      const parts = context.var.service;
+      const { confidence: confidenceMin, mask, ...choice } = context.req.valid("query");
+      const heard: ImageEndNews = async (...news) =>
+        context.executionCtx.waitUntil(countDefault(...news).catch(() => {}));
+      const ask = { caller: callerOf(context), choice, confidenceMin, mask, onEnd: heard };
+      const answer = await toItsEnd(context, predictImage(parts, context.req.raw, ask));
+      const { servedBy } = answer;
+      if (servedBy) context.header("X-Served-By", servedBy);
+      context.header("X-Model-Precision", answer.precision);
+      if (mask !== "none") context.header("X-Masks-Left-Out", String(answer.masksLeftOut));
+      return context.json(answer.predictions, 200);
+    },
+  ),
+  route(
+    {
+      call: "POST /predict/video",
+      operationId: "predictVideo",
+      tag,
+      summary: "Detections on the frames of a video",
+      description:
+        "multipart/form-data with `file`: MP4, MOV, MKV, WebM or AVI, at most 1 GiB. Needs the role " +
+        "annotator. Looks at every frame, or at those that `fps` names; a clip of more than 3,000 is " +
+        "413 `too_many_frames` unless `frames_max` cuts it. A clip that takes longer than " +
+        "`wait_seconds` is answered with 202 and its `prediction_id`, for `GET " +
+        "/predict/video/{prediction_id}`. The file is deleted when the prediction ended; its result is " +
+        "kept for a day. With `mask` each object of a segmentation model has one, within 1,200,000 " +
+        "numbers and 50,000 objects of all frames; `masks_left_out` counts those beyond.",
+      who: user,
+      query: clipQuery.extend({ mask: maskQuery }),
+      body: fileBody,
+      answers: {
+        200: json("the frames with what was found", VideoPrediction),
+        202: json("a node is at it, or will be", VideoPrediction, headers("Location")),
+      },
+      errors: [
+        "bad_body",
+        "not_found",
+        "state_conflict",
+        "file_too_large",
+        "quota_exceeded",
+        "too_many_frames",
+        "unsupported_media",
+        "task_failed",
+        "no_node",
+      ],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const query = context.req.valid("query");
+      const model = await ready(context, parts, query);
+      const { workspaceId } = model;
+      const predictionId = await toItsEnd(context, startClip(parts, context.req.raw, model, query));
+      return answerClip(context, "/predict/video", {
+        predictionId,
+        waitSeconds: query.wait_seconds,
+        find: () => findPrediction(parts, [workspaceId], predictionId),
+      });
+    },
+  ),
+  route(
+    {
+      call: "GET /predict/video/{prediction_id}",
+      operationId: "readPrediction",
+      tag,
+      summary: "How a prediction on a video stands, and its result",
+      description: "Beyond the contract. Kept for a day.",
+      who: user,
+      params: z.object({ prediction_id: z.uuid() }),
+      answers: { 200: json("the prediction", VideoPrediction) },
+    },
+    async (context) => {
+      const { prediction_id } = context.req.valid("param");
+      const workspaces = workspacesOf(callerOf(context));
+      return context.json(
+        await findPrediction(context.var.service, workspaces, prediction_id),
+        200,
+      );
+    },
+  ),
+];

@@ -1,7 +1,7 @@
 // A segmenter asked about an uploaded image or clip, by words, examples, clicks or boxes. An image
 // is answered at once; a clip within the wait that its sender grants, or later under its own id.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../../shared/errors.ts";
 import {
@@ -9,15 +9,17 @@ import {
   SamPrediction,
   SamVideoPrediction,
 } from "../../../../shared/wire/serving.ts";
-import { type App, errorResponses, json } from "../../../http/app.ts";
 import { headers } from "../../../http/description.ts";
-import { callerOf, guard, workspacesFor, workspacesOf } from "../../auth/scope.ts";
-import { API, bearer, toItsEnd } from "../../base/api.ts";
+import { json } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
+import { callerOf, workspacesFor, workspacesOf } from "../../auth/scope.ts";
+import { toItsEnd } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
+import { type Route, route } from "../../base/route.ts";
 import { groundAll } from "../../labeling/jobs/grounding.ts";
 import { IMAGE } from "../../media/uploads/media-types.ts";
 import { offeringNodes } from "../../tasks/nodes/nodes.ts";
-import { clipSizeErrors, framesQuery, framesWished } from "../predict/clip-frames.ts";
+import { framesQuery, framesWished } from "../predict/clip-frames.ts";
 import { answerClip, enqueueClip } from "../predict/clips.ts";
 import {
   DIRECT_BYTES_MAX,
@@ -40,27 +42,12 @@ import {
   samTask,
 } from "./sam.ts";
 
-const tags = ["Serving"];
+const tag = "Serving";
 const workspaceQuery = {
   workspace_id: z.uuid().optional().meta({
     description: "whose nodes look; the first where you have the role when omitted",
   }),
 };
-const errors = {
-  ...errorResponses("bad_body", "unauthorized", "forbidden", "not_found"),
-  ...errorResponses("file_too_large", "quota_exceeded", "unsupported_media"),
-  ...errorResponses("prompt_unknown", "invalid_request"),
-  ...errorResponses("task_failed", "no_node", "store_unavailable"),
-};
-
-/** Registers the routes at which a segmenter is asked about an uploaded file. */
-export function addSamRoutes(app: App<Parts>) {
-  guard(app, "/predict/*");
-  addImage(app);
-  addVideo(app);
-  addOne(app);
-}
-
 /** The workspace of a request, where a node is there for it. */
 async function ready(
   context: Context,
@@ -77,42 +64,6 @@ async function checkPrompts({ database }: Parts, { workspaceId, request }: SamAs
   const texts = request.prompts.flatMap((prompt) => (prompt.kind === "text" ? [prompt.text] : []));
   const segmenter = request.segmenter ?? undefined;
   await groundAll(database, texts, { workspaceId, segmenter });
-}
-
-function addImage(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/predict/sam`,
-    operationId: "predictSam",
-    tags,
-    summary: "Objects on a picture, by words, examples, clicks or boxes",
-    description:
-      "multipart/form-data with `file`: JPEG, PNG or WebP, at most 64 MiB and 100 megapixels; and at " +
-      "least one of `prompts`, `exemplars`, `crop`, `points`, `bbox` and `boxes`, in any order. Needs " +
-      "the role annotator. Words are grounded as by `POST /label`: an unknown one is refused with the " +
-      "nearest, and `warnings` tell what is read in part. Clicks, and each box, give the one object " +
-      "that they mean, whatever the threshold. Boxes, clicks and masks are in pixels of the picture " +
-      "as people see it, turned as its EXIF says. As `rle` or `polygon` a mask is the same to the " +
-      "pixel. At most 1,000 objects are told, and masks of 300,000 numbers in all: `left_out` counts " +
-      "the rest. A picture up to 8 MiB goes straight to a node, which `X-Served-By` names, and is " +
-      "stored nowhere; a larger one is deleted when the answer is there.",
-    security: bearer,
-    request: { query: z.object(workspaceQuery), body: imageForm },
-    responses: {
-      200: json("the objects", SamPrediction, headers("X-Served-By")),
-      ...errors,
-      ...errorResponses("overloaded"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const { workspace_id: named } = context.req.valid("query");
-    const workspaceId = await ready(context, parts, { named, kind: "sam" });
-    const work = lookAtImage(parts, context.req.raw, workspaceId);
-    const { ask, result, servedBy } = await toItsEnd(context, work);
-    if (servedBy) context.header("X-Served-By", `node/${encodeURIComponent(servedBy)}`);
-    return context.json(imageRecord(result, ask.request), 200);
-  });
 }
 
 /** Has a node look at a request's image, which is stored only where the queue has to do it. */
@@ -160,46 +111,6 @@ const samClipQuery = z.object({
   wait_seconds: clipQuery.shape.wait_seconds,
 });
 
-function addVideo(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/predict/sam/video`,
-    operationId: "predictSamVideo",
-    tags,
-    summary: "Objects on the frames of a clip, by words or examples",
-    description:
-      "multipart/form-data with `file`: MP4, MOV, MKV, WebM or AVI, at most 1 GiB; and `prompts`, " +
-      "`exemplars` (boxes on its frames) or `crop`, as by `POST /predict/sam`. Needs the role " +
-      "annotator. Looks at every frame, or at those that `fps` names, each by itself; a clip of more " +
-      "than 600 is 413 `too_many_frames` unless `frames_max` cuts it. A clip that takes longer than `wait_seconds` is answered with 202 and its `prediction_id`, for " +
-      "`GET /predict/sam/video/{prediction_id}`. At most 20,000 objects are told, and masks of " +
-      "1,200,000 numbers in all: `left_out` counts the rest. The file is deleted when the prediction " +
-      "ended; its result is kept for a day.",
-    security: bearer,
-    request: { query: samClipQuery, body: clipForm },
-    responses: {
-      200: json("the frames with their objects", SamVideoPrediction),
-      202: json("a node is at it, or will be", SamVideoPrediction, headers("Location")),
-      ...errors,
-      ...clipSizeErrors,
-    },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const query = context.req.valid("query");
-    const named = query.workspace_id;
-    const workspaceId = await ready(context, parts, { named, kind: "sam_video" });
-    const work = startClip(parts, context.req.raw, workspaceId, query);
-    const predictionId = await toItsEnd(context, work);
-    return answerClip(context, "/predict/sam/video", {
-      predictionId,
-      waitSeconds: query.wait_seconds,
-      find: () => findSamPrediction(parts, [workspaceId], predictionId),
-      refusal: asSamRefusal,
-    });
-  });
-}
-
 /** Stores a clip and enqueues its prediction; returns its id. */
 async function startClip(
   parts: Parts,
@@ -223,25 +134,114 @@ async function startClip(
   }
 }
 
-function addOne(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/predict/sam/video/{prediction_id}`,
-    operationId: "readSamPrediction",
-    tags,
-    summary: "How a segmenter's prediction on a clip stands, and its result",
-    description: "Beyond the contract. Kept for a day.",
-    security: bearer,
-    request: { params: z.object({ prediction_id: z.uuid() }) },
-    responses: {
-      200: json("the prediction", SamVideoPrediction),
-      ...errorResponses("unauthorized", "not_found", "invalid_request", "store_unavailable"),
+/** Registers the routes at which a segmenter is asked about an uploaded file. */
+export const samRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /predict/sam",
+      operationId: "predictSam",
+      tag,
+      summary: "Objects on a picture, by words, examples, clicks or boxes",
+      description:
+        "multipart/form-data with `file`: JPEG, PNG or WebP, at most 64 MiB and 100 megapixels; and at " +
+        "least one of `prompts`, `exemplars`, `crop`, `points`, `bbox` and `boxes`, in any order. Needs " +
+        "the role annotator. Words are grounded as by `POST /label`: an unknown one is refused with the " +
+        "nearest, and `warnings` tell what is read in part. Clicks, and each box, give the one object " +
+        "that they mean, whatever the threshold. Boxes, clicks and masks are in pixels of the picture " +
+        "as people see it, turned as its EXIF says. As `rle` or `polygon` a mask is the same to the " +
+        "pixel. At most 1,000 objects are told, and masks of 300,000 numbers in all: `left_out` counts " +
+        "the rest. A picture up to 8 MiB goes straight to a node, which `X-Served-By` names, and is " +
+        "stored nowhere; a larger one is deleted when the answer is there.",
+      who: user,
+      query: z.object(workspaceQuery),
+      body: imageForm,
+      answers: { 200: json("the objects", SamPrediction, headers("X-Served-By")) },
+      errors: [
+        "bad_body",
+        "not_found",
+        "file_too_large",
+        "quota_exceeded",
+        "unsupported_media",
+        "prompt_unknown",
+        "overloaded",
+        "task_failed",
+        "no_node",
+      ],
     },
-  });
-  app.openapi(route, async (context) => {
-    const { prediction_id } = context.req.valid("param");
-    const workspaces = workspacesOf(callerOf(context));
-    const found = await findSamPrediction(context.var.service, workspaces, prediction_id);
-    return context.json(found, 200);
-  });
-}
+    async (context) => {
+      const parts = context.var.service;
+      const { workspace_id: named } = context.req.valid("query");
+      const workspaceId = await ready(context, parts, { named, kind: "sam" });
+      const work = lookAtImage(parts, context.req.raw, workspaceId);
+      const { ask, result, servedBy } = await toItsEnd(context, work);
+      if (servedBy) context.header("X-Served-By", `node/${encodeURIComponent(servedBy)}`);
+      return context.json(imageRecord(result, ask.request), 200);
+    },
+  ),
+  route(
+    {
+      call: "POST /predict/sam/video",
+      operationId: "predictSamVideo",
+      tag,
+      summary: "Objects on the frames of a clip, by words or examples",
+      description:
+        "multipart/form-data with `file`: MP4, MOV, MKV, WebM or AVI, at most 1 GiB; and `prompts`, " +
+        "`exemplars` (boxes on its frames) or `crop`, as by `POST /predict/sam`. Needs the role " +
+        "annotator. Looks at every frame, or at those that `fps` names, each by itself; a clip of more " +
+        "than 600 is 413 `too_many_frames` unless `frames_max` cuts it. A clip that takes longer than `wait_seconds` is answered with 202 and its `prediction_id`, for " +
+        "`GET /predict/sam/video/{prediction_id}`. At most 20,000 objects are told, and masks of " +
+        "1,200,000 numbers in all: `left_out` counts the rest. The file is deleted when the prediction " +
+        "ended; its result is kept for a day.",
+      who: user,
+      query: samClipQuery,
+      body: clipForm,
+      answers: {
+        200: json("the frames with their objects", SamVideoPrediction),
+        202: json("a node is at it, or will be", SamVideoPrediction, headers("Location")),
+      },
+      errors: [
+        "bad_body",
+        "not_found",
+        "file_too_large",
+        "quota_exceeded",
+        "too_many_frames",
+        "unsupported_media",
+        "prompt_unknown",
+        "task_failed",
+        "no_node",
+      ],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const query = context.req.valid("query");
+      const named = query.workspace_id;
+      const workspaceId = await ready(context, parts, { named, kind: "sam_video" });
+      const work = startClip(parts, context.req.raw, workspaceId, query);
+      const predictionId = await toItsEnd(context, work);
+      return answerClip(context, "/predict/sam/video", {
+        predictionId,
+        waitSeconds: query.wait_seconds,
+        find: () => findSamPrediction(parts, [workspaceId], predictionId),
+        refusal: asSamRefusal,
+      });
+    },
+  ),
+  route(
+    {
+      call: "GET /predict/sam/video/{prediction_id}",
+      operationId: "readSamPrediction",
+      tag,
+      summary: "How a segmenter's prediction on a clip stands, and its result",
+      description: "Beyond the contract. Kept for a day.",
+      who: user,
+      params: z.object({ prediction_id: z.uuid() }),
+      answers: { 200: json("the prediction", SamVideoPrediction) },
+    },
+    async (context) => {
+      const { prediction_id } = context.req.valid("param");
+      const workspaces = workspacesOf(callerOf(context));
+      const found = await findSamPrediction(context.var.service, workspaces, prediction_id);
+      return context.json(found, 200);
+    },
+  ),
+];

@@ -2,8 +2,8 @@
 // live while it was heard of within a minute.
 
 import { type SQL, sql } from "drizzle-orm";
-import type { MiddlewareHandler } from "hono";
-import { Failure } from "../../../../shared/errors.ts";
+import type { Context, MiddlewareHandler } from "hono";
+import { assert, Failure } from "../../../../shared/errors.ts";
 import type { LineKind } from "../../../../shared/tasks/line.ts";
 import {
   type Capabilities,
@@ -12,6 +12,7 @@ import {
 } from "../../../../shared/tasks/node-protocol.ts";
 import { HOUR, iso } from "../../../../shared/time.ts";
 import { type Database, wireTime } from "../../../http/database.ts";
+import type { Audience } from "../../../http/route.ts";
 import { jsonb, storable } from "../../../http/storable.ts";
 import { type Act, actorKindOf, auditEntries } from "../../auth/audit.ts";
 import { randomText, sha256 } from "../../auth/digest.ts";
@@ -114,20 +115,30 @@ export interface NodeIdentity {
 }
 
 /** Lets a request pass only with a node's token, and notes that the node was heard of. */
-export function authenticateNode(): MiddlewareHandler<{
-  Variables: { service: Parts; node: NodeIdentity };
-}> {
-  return async (context, next) => {
-    const { database } = context.var.service;
-    const token = /^Bearer (vnt_[\w-]+)$/i.exec(context.req.header("Authorization") ?? "")?.[1];
-    const node = token ? await nodeOf(database, token) : null;
-    if (!node) {
-      context.header("WWW-Authenticate", "Bearer");
-      throw new Failure("unauthorized", "send a valid node token as Authorization: Bearer");
-    }
-    context.set("node", node);
-    await next();
-  };
+const authenticateNode: MiddlewareHandler = async (context, next) => {
+  const { database } = context.get("service") as Parts;
+  const token = /^Bearer (vnt_[\w-]+)$/i.exec(context.req.header("Authorization") ?? "")?.[1];
+  const node = token ? await nodeOf(database, token) : null;
+  if (!node) {
+    context.header("WWW-Authenticate", "Bearer");
+    throw new Failure("unauthorized", "send a valid node token as Authorization: Bearer");
+  }
+  context.set("node", node);
+  await next();
+};
+
+/** GPU nodes. */
+export const gpuNode: Audience = {
+  schemes: { nodeToken: { type: "http", scheme: "bearer" } },
+  guards: [authenticateNode],
+  description: "For GPU nodes.",
+};
+
+/** The node that a route of theirs was called by. */
+export function nodeFor(context: Pick<Context, "get">): NodeIdentity {
+  const node = context.get("node") as NodeIdentity | undefined;
+  assert(node, "a route that asks for its node is for GPU nodes");
+  return node;
 }
 
 async function nodeOf(database: Database, token: string): Promise<NodeIdentity | null> {

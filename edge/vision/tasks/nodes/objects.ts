@@ -2,7 +2,7 @@
 // only its payload's targets and its task's own folder, each key once: all that only while the task
 // is the node's, by addresses of minutes.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
 import {
   SourceRequest,
@@ -10,10 +10,9 @@ import {
   WriteAddress,
 } from "../../../../shared/tasks/node-protocol.ts";
 import { ObjectSource } from "../../../../shared/tasks/tasks.ts";
-import { type App, errorResponses, json, jsonBody } from "../../../http/app.ts";
 import type { Database } from "../../../http/database.ts";
-import { API } from "../../base/api.ts";
-import type { Parts } from "../../base/parts.ts";
+import { json, jsonBody } from "../../../http/route.ts";
+import { type Route, route } from "../../base/route.ts";
 import {
   addressToWrite,
   attemptKey,
@@ -23,47 +22,10 @@ import {
   targetIn,
 } from "../objects.ts";
 import { findTask, type Report, refusal, type Task } from "../queue/queue.ts";
-import { authenticateNode } from "./nodes.ts";
+import { gpuNode, nodeFor } from "./nodes.ts";
 
-const tags = ["Nodes"];
-const guarded = { middleware: authenticateNode(), security: [{ nodeToken: [] }] };
+const tag = "Nodes";
 const params = z.object({ task_id: z.uuid() });
-
-/** Registers the routes at which a node asks for addresses. */
-export function addNodeObjects(app: App<Parts>) {
-  addTarget(app);
-  addSource(app);
-}
-
-function addTarget(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/node/tasks/{task_id}/target`,
-    operationId: "makeTarget",
-    tags,
-    summary: "A place for an object that the task writes",
-    description:
-      "By `key` for a target of the task's payload, by `name` for a new object in the folder of " +
-      "the task's subject. The address is valid for ten minutes, for exactly these bytes, and once: " +
-      "412 says that they are there. No other attempt writes under the key.",
-    ...guarded,
-    request: { params, ...jsonBody(TargetRequest) },
-    responses: {
-      200: json("where to write it", WriteAddress),
-      ...errorResponses("bad_body", "unauthorized", "not_found", "lease_stale"),
-      ...errorResponses("invalid_request", "store_unavailable"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { service, node } = context.var;
-    const { task_id: taskId } = context.req.valid("param");
-    const asked = context.req.valid("json");
-    const { fence, bytes, md5 } = asked;
-    const task = await heldTask(service.database, { nodeId: node.nodeId, taskId, fence });
-    const written = "name" in asked ? newObject(task, asked) : targetOf(task, asked.key);
-    return context.json(await addressToWrite(service, { ...written, bytes, md5 }), 200);
-  });
-}
 
 const newObject = (task: Task, { name, content_type }: { name: string; content_type: string }) => ({
   key: freshKey(task, name),
@@ -77,33 +39,6 @@ function targetOf(task: Task, key: string) {
   return { key: attemptKey(key, task), contentType: target.content_type };
 }
 
-function addSource(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/node/tasks/{task_id}/source`,
-    operationId: "renewSource",
-    tags,
-    summary: "Another address of an object that the task's payload names",
-    description: "`not_found` for a key that the payload does not let the node read.",
-    ...guarded,
-    request: { params, ...jsonBody(SourceRequest) },
-    responses: {
-      200: json("where to read it, for ten minutes", ObjectSource),
-      ...errorResponses("bad_body", "unauthorized", "not_found", "lease_stale"),
-      ...errorResponses("invalid_request", "store_unavailable"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { service, node } = context.var;
-    const { task_id: taskId } = context.req.valid("param");
-    const { fence, key } = context.req.valid("json");
-    const { payload } = await heldTask(service.database, { nodeId: node.nodeId, taskId, fence });
-    const source = sourceIn(payload, key);
-    if (!source) throw new Failure("not_found", "the task's payload names no such object");
-    return context.json((await signReferences(service, source)) as ObjectSource, 200);
-  });
-}
-
 /** A task that is the node's right now. Fails with `lease_stale` when it is not. */
 async function heldTask(database: Database, report: Report): Promise<Task> {
   const task = await findTask(database, report.taskId);
@@ -112,3 +47,58 @@ async function heldTask(database: Database, report: Report): Promise<Task> {
   if (!held) throw await refusal(database, report);
   return task;
 }
+
+/** Registers the routes at which a node asks for addresses. */
+export const nodeObjectRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /node/tasks/{task_id}/target",
+      operationId: "makeTarget",
+      tag,
+      summary: "A place for an object that the task writes",
+      description:
+        "By `key` for a target of the task's payload, by `name` for a new object in the folder of " +
+        "the task's subject. The address is valid for ten minutes, for exactly these bytes, and once: " +
+        "412 says that they are there. No other attempt writes under the key.",
+      who: gpuNode,
+      params,
+      body: jsonBody(TargetRequest),
+      answers: { 200: json("where to write it", WriteAddress) },
+      errors: ["lease_stale"],
+    },
+    async (context) => {
+      const { service } = context.var;
+      const node = nodeFor(context);
+      const { task_id: taskId } = context.req.valid("param");
+      const asked = context.req.valid("json");
+      const { fence, bytes, md5 } = asked;
+      const task = await heldTask(service.database, { nodeId: node.nodeId, taskId, fence });
+      const written = "name" in asked ? newObject(task, asked) : targetOf(task, asked.key);
+      return context.json(await addressToWrite(service, { ...written, bytes, md5 }), 200);
+    },
+  ),
+  route(
+    {
+      call: "POST /node/tasks/{task_id}/source",
+      operationId: "renewSource",
+      tag,
+      summary: "Another address of an object that the task's payload names",
+      description: "`not_found` for a key that the payload does not let the node read.",
+      who: gpuNode,
+      params,
+      body: jsonBody(SourceRequest),
+      answers: { 200: json("where to read it, for ten minutes", ObjectSource) },
+      errors: ["lease_stale"],
+    },
+    async (context) => {
+      const { service } = context.var;
+      const node = nodeFor(context);
+      const { task_id: taskId } = context.req.valid("param");
+      const { fence, key } = context.req.valid("json");
+      const { payload } = await heldTask(service.database, { nodeId: node.nodeId, taskId, fence });
+      const source = sourceIn(payload, key);
+      if (!source) throw new Failure("not_found", "the task's payload names no such object");
+      return context.json((await signReferences(service, source)) as ObjectSource, 200);
+    },
+  ),
+];

@@ -1,7 +1,7 @@
 // The node protocol over HTTP: register, claim, heartbeat, progress, finish, and the socket that
 // wakes. A node is known by its token and sees tasks only by claiming them.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../../shared/errors.ts";
 import {
@@ -18,10 +18,10 @@ import {
   Verdict,
 } from "../../../../shared/tasks/node-protocol.ts";
 import { taskKind } from "../../../../shared/tasks/tasks.ts";
-import { type App, errorResponses, json, jsonBody } from "../../../http/app.ts";
-import { API, toItsEnd } from "../../base/api.ts";
+import { json, jsonBody } from "../../../http/route.ts";
+import { toItsEnd } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
-import { addTaskAdministration } from "../admin-routes.ts";
+import { anybody, type Route, route } from "../../base/route.ts";
 import { signReferences } from "../objects.ts";
 import { deliverEnded, type HandlersByKind, tellProgress } from "../queue/delivery.ts";
 import {
@@ -37,10 +37,10 @@ import {
 } from "../queue/queue.ts";
 import { TASK_STATES } from "../queue/states.ts";
 import { doorbellOf, INTEREST_HEADER, lineOf, type NodeInterest, nextRing } from "./bell.ts";
-import { authenticateNode, noteHeartbeat, registerNode } from "./nodes.ts";
-import { addNodeObjects } from "./objects.ts";
+import { gpuNode, nodeFor, noteHeartbeat, registerNode } from "./nodes.ts";
+import { nodeObjectRoutes } from "./objects.ts";
 
-const tags = ["Nodes"];
+const tag = "Nodes";
 const POLL_MS = 100;
 const POLL_MS_MAX = 1_000;
 
@@ -53,94 +53,7 @@ const KINDS_CHARACTERS_MAX = 2_000;
 /** Twenty epochs of a run with a thousand classes, and 50 lines of its log, are 5 MB. */
 const PROGRESS_BYTES_MAX = 8 * 1024 * 1024;
 
-const nodeToken = [{ nodeToken: [] }];
-const guarded = { middleware: authenticateNode(), security: nodeToken };
 const taskId = z.object({ task_id: z.uuid() });
-
-/** Registers the node protocol and the admin routes of this room. */
-export function addNodeRoutes<Service extends Parts>(app: App<Service>, handlers: HandlersByKind) {
-  // Every service of this room's routes is at least `Parts`.
-  const routes = app as unknown as App<Parts>;
-  routes.openAPIRegistry.registerComponent("securitySchemes", "nodeToken", {
-    type: "http",
-    scheme: "bearer",
-  });
-  addRegister(routes);
-  addClaim(routes);
-  addHeartbeat(routes);
-  addProgress(routes, handlers);
-  addFinish(routes, handlers);
-  addNodeObjects(routes);
-  addSocket(routes);
-  addLine(routes);
-  addTaskAdministration(routes, handlers);
-}
-
-function addRegister(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/node/register`,
-    operationId: "registerNode",
-    tags,
-    summary: "Introduce a GPU node by a one-time code",
-    description: "Open: the code of `POST /admin/nodes/codes` is the credential, once.",
-    request: jsonBody(RegisterNode),
-    responses: {
-      201: json("the node's identity; the token is shown only here", RegisteredNode),
-      ...errorResponses("bad_body", "unauthorized", "invalid_request", "store_unavailable"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { service, requestId } = context.var;
-    const { code, name, capabilities } = context.req.valid("json");
-    const made = await registerNode(service, { code, name, capabilities, requestId });
-    return context.json({ node_id: made.nodeId, node_token: made.nodeToken }, 201);
-  });
-}
-
-function addClaim(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/node/claim`,
-    operationId: "claimTask",
-    tags,
-    summary: "Take the next task",
-    description:
-      "The task is the node's while its lease lasts; heartbeats renew it. The objects in `payload` " +
-      "have addresses that are valid for ten minutes; `source` gives others, `target` those to write.",
-    ...guarded,
-    request: jsonBody(ClaimRequest),
-    responses: {
-      200: json("a task, or null when none came in time", z.union([ClaimedTask, z.null()])),
-      ...errorResponses("bad_body", "unauthorized", "invalid_request", "store_unavailable"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { kinds, wait_seconds } = context.req.valid("json");
-    const { service } = context.var;
-    const { nodeId, workspaceId, protocol } = context.var.node;
-    if (protocol < NODE_PROTOCOL) {
-      const detail = `update this node: it speaks protocol ${protocol}, the service ${NODE_PROTOCOL}`;
-      throw new Failure("invalid_request", detail);
-    }
-    const claimant = { nodeId, workspaceId, kinds };
-    const claimed = await claimWithin(service, claimant, wait_seconds * 1_000);
-    if (!claimed) return context.json(null, 200);
-    const payload = await signReferences(service, claimed.payload);
-    return context.json(
-      {
-        task_id: claimed.taskId,
-        kind: claimed.kind,
-        fence: claimed.fence,
-        attempt: claimed.attempt,
-        lease_until: claimed.leaseUntil,
-        payload: payload as Record<string, unknown>,
-        more: claimed.more,
-      },
-      200,
-    );
-  });
-}
 
 /** Claims, waiting for a task at most this long: a ring cuts a pause between looks short. */
 async function claimWithin(
@@ -156,111 +69,6 @@ async function claimWithin(
     const { workspaceId, kinds: offered } = claimant;
     await nextRing(parts, Math.min(pause, left), { workspaceId, kinds: offered });
   }
-}
-
-function addHeartbeat(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/node/heartbeat`,
-    operationId: "sendHeartbeat",
-    tags,
-    summary: "Renew the leases of the node's tasks, and hear what is wanted of each",
-    ...guarded,
-    request: jsonBody(HeartbeatRequest),
-    responses: {
-      200: json("a verdict per task that was named", HeartbeatReply),
-      ...errorResponses("bad_body", "unauthorized", "invalid_request", "store_unavailable"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { tasks, ...own } = context.req.valid("json");
-    const { database } = context.var.service;
-    const { nodeId } = context.var.node;
-    await noteHeartbeat(database, nodeId, own);
-    const held = tasks.map(({ task_id, fence }) => ({ taskId: task_id, fence }));
-    const verdicts = await heartbeat(database, nodeId, held);
-    const reply = verdicts.map(({ taskId, verdict }) => ({ task_id: taskId, verdict }));
-    return context.json({ tasks: reply }, 200);
-  });
-}
-
-function addProgress(app: App<Parts>, handlers: HandlersByKind) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/node/tasks/{task_id}/progress`,
-    operationId: "reportProgress",
-    tags,
-    summary: "Say how far a task is",
-    description:
-      "`partial` is checked like a result: a label task's frames are stored at once, each as it was " +
-      "reported first, also by an attempt that was lost since. A part that is refused stores " +
-      "nothing. The result holds everything all the same.",
-    ...guarded,
-    request: { params: taskId, ...jsonBody(ProgressReport, { bytesMax: PROGRESS_BYTES_MAX }) },
-    responses: {
-      200: json("what is wanted of the task", z.object({ verdict: Verdict })),
-      ...errorResponses("bad_body", "unauthorized", "lease_stale"),
-      ...errorResponses("invalid_request", "store_unavailable"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { service, node } = context.var;
-    const { fence, partial, ...progress } = context.req.valid("json");
-    const report = { nodeId: node.nodeId, taskId: context.req.valid("param").task_id, fence };
-    const { task, verdict } = await reportProgress(service.database, report, progress);
-    if (partial) await takePart(service, handlers, { ...report, kind: task.kind }, partial);
-    await tellProgress(service, handlers, task, progress);
-    return context.json({ verdict }, 200);
-  });
-}
-
-function addFinish(app: App<Parts>, handlers: HandlersByKind) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/node/tasks/{task_id}/finish`,
-    operationId: "finishTask",
-    tags,
-    summary: "Report how an attempt ended",
-    description:
-      "Reporting the same again changes nothing. A `lease_stale` carries `verdict`: `lost`, or " +
-      "`revoke` when the process's exit is still to be reported. A result is checked against its " +
-      "task: its shape, frames, boxes and numbers, and the objects that it names. One that is " +
-      "refused fails the attempt with the code `bad_result`; `problem` says why.",
-    ...guarded,
-    request: { params: taskId, ...jsonBody(FinishRequest, { bytesMax: RESULT_BYTES_MAX }) },
-    responses: {
-      200: json(
-        "the task's status now",
-        z.object({
-          status: z.enum(TASK_STATES),
-          repeated: z.boolean(),
-          problem: z.string().optional(),
-        }),
-      ),
-      ...errorResponses("bad_body", "unauthorized", "not_found", "lease_stale", "state_conflict"),
-      ...errorResponses("invalid_request", "store_unavailable"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { service, node } = context.var;
-    const { task_id } = context.req.valid("param");
-    const { fence, outcome } = context.req.valid("json");
-    const report = { nodeId: node.nodeId, taskId: task_id, fence };
-    const result = "result" in outcome ? outcome.result : null;
-    const canceled = outcome.outcome === "cancelled";
-    const checked =
-      result && (await check(service, handlers, report, { result, partial: canceled }));
-    const problem = checked?.problem ?? null;
-    if (problem !== null) service.log.warning("result_refused", { ...report, problem });
-    // Members that its kind does not name are not stored.
-    const said = checked?.held ? ({ ...outcome, result: checked.held } as Outcome) : outcome;
-    const taken = problem === null ? said : refused(problem);
-    const { task, repeated } = await finish(service.database, report, taken);
-    // A node that waits no longer reports again, and that is a repeated report.
-    if (!repeated) await toItsEnd(context, deliverEnded(service, handlers, [task]));
-    const reply = { status: task.state, repeated };
-    return context.json(problem === null ? reply : { ...reply, problem }, 200);
-  });
 }
 
 const refused = (problem: string): Outcome => ({
@@ -314,46 +122,6 @@ async function takePart(
   if (held) await partDone(parts, task, held);
 }
 
-function addSocket(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/node/socket`,
-    operationId: "openDoorbell",
-    tags,
-    summary: "A WebSocket that says when there is work",
-    description:
-      "It sends a `WorkCall` when a task was enqueued that the node takes, to as many nodes as " +
-      "there are tasks; the node sends a `WorkAnswer` back, and where it says `busy`, or nothing " +
-      "for a second, further nodes are woken. Text `ping` is answered `pong`. It only saves " +
-      "waiting: a node that missed a message finds the task at its next claim.",
-    ...guarded,
-    request: {
-      query: z.object({
-        kinds: z.string().max(KINDS_CHARACTERS_MAX).optional().meta({
-          description: "the kinds of tasks that the node takes, between commas; others do not ring",
-          example: "frames,label",
-        }),
-      }),
-    },
-    responses: {
-      101: { description: "the socket" },
-      ...errorResponses("unauthorized", "invalid_request", "store_unavailable"),
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { service, node } = context.var;
-    const named = context.req.valid("query").kinds?.split(",") ?? node.kinds;
-    const kinds = named.filter((kind) => taskKind(kind) !== undefined);
-    const interest: NodeInterest = { workspaceId: node.workspaceId, kinds };
-    const request = upgradeOf(context, {
-      "X-Node-Id": node.nodeId,
-      [INTEREST_HEADER]: JSON.stringify(interest),
-    });
-    // A route's declaration has no word for a socket.
-    return (await doorbellOf(service).fetch(request)) as never;
-  });
-}
-
 /** The request of a WebSocket, as an object takes it. */
 function upgradeOf(context: Context, headers: Record<string, string> = {}): Request {
   if (context.req.header("Upgrade")?.toLowerCase() !== "websocket") {
@@ -364,26 +132,233 @@ function upgradeOf(context: Context, headers: Record<string, string> = {}): Requ
   return new Request(context.req.url, { headers: own });
 }
 
-function addLine(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/node/line`,
-    operationId: "openLine",
-    tags,
-    summary: "A WebSocket on which predictions go to the node and come back",
-    description:
-      "Binary frames, as `shared/tasks/line.ts` writes them down. The service says hello, the node grants " +
-      "places, and each request ends by an answer or by its place being given back. Text `ping` is " +
-      "answered `pong`; a node that does not ping is taken for gone. A second socket ends the first.",
-    ...guarded,
-    responses: {
-      101: { description: "the socket" },
-      ...errorResponses("unauthorized", "invalid_request", "store_unavailable"),
+const progressRoute = (handlers: HandlersByKind): Route =>
+  route(
+    {
+      call: "POST /node/tasks/{task_id}/progress",
+      operationId: "reportProgress",
+      tag,
+      summary: "Say how far a task is",
+      description:
+        "`partial` is checked like a result: a label task's frames are stored at once, each as it was " +
+        "reported first, also by an attempt that was lost since. A part that is refused stores " +
+        "nothing. The result holds everything all the same.",
+      who: gpuNode,
+      params: taskId,
+      body: jsonBody(ProgressReport, { bytesMax: PROGRESS_BYTES_MAX }),
+      answers: { 200: json("what is wanted of the task", z.object({ verdict: Verdict })) },
+      errors: ["lease_stale"],
+      never: ["not_found"],
     },
-  });
-  app.openapi(route, async (context) => {
-    const { service, node } = context.var;
-    // A route's declaration has no word for a socket.
-    return (await lineOf(service, node.nodeId).fetch(upgradeOf(context))) as never;
-  });
-}
+    async (context) => {
+      const { service } = context.var;
+      const node = nodeFor(context);
+      const { fence, partial, ...progress } = context.req.valid("json");
+      const report = { nodeId: node.nodeId, taskId: context.req.valid("param").task_id, fence };
+      const { task, verdict } = await reportProgress(service.database, report, progress);
+      if (partial) await takePart(service, handlers, { ...report, kind: task.kind }, partial);
+      await tellProgress(service, handlers, task, progress);
+      return context.json({ verdict }, 200);
+    },
+  );
+
+const finishRoute = (handlers: HandlersByKind): Route =>
+  route(
+    {
+      call: "POST /node/tasks/{task_id}/finish",
+      operationId: "finishTask",
+      tag,
+      summary: "Report how an attempt ended",
+      description:
+        "Reporting the same again changes nothing. A `lease_stale` carries `verdict`: `lost`, or " +
+        "`revoke` when the process's exit is still to be reported. A result is checked against its " +
+        "task: its shape, frames, boxes and numbers, and the objects that it names. One that is " +
+        "refused fails the attempt with the code `bad_result`; `problem` says why.",
+      who: gpuNode,
+      params: taskId,
+      body: jsonBody(FinishRequest, { bytesMax: RESULT_BYTES_MAX }),
+      answers: {
+        200: json(
+          "the task's status now",
+          z.object({
+            status: z.enum(TASK_STATES),
+            repeated: z.boolean(),
+            problem: z.string().optional(),
+          }),
+        ),
+      },
+      errors: ["lease_stale", "state_conflict"],
+    },
+    async (context) => {
+      const { service } = context.var;
+      const node = nodeFor(context);
+      const { task_id } = context.req.valid("param");
+      const { fence, outcome } = context.req.valid("json");
+      const report = { nodeId: node.nodeId, taskId: task_id, fence };
+      const result = "result" in outcome ? outcome.result : null;
+      const canceled = outcome.outcome === "cancelled";
+      const checked =
+        result && (await check(service, handlers, report, { result, partial: canceled }));
+      const problem = checked?.problem ?? null;
+      if (problem !== null) service.log.warning("result_refused", { ...report, problem });
+      // Members that its kind does not name are not stored.
+      const said = checked?.held ? ({ ...outcome, result: checked.held } as Outcome) : outcome;
+      const taken = problem === null ? said : refused(problem);
+      const { task, repeated } = await finish(service.database, report, taken);
+      // A node that waits no longer reports again, and that is a repeated report.
+      if (!repeated) await toItsEnd(context, deliverEnded(service, handlers, [task]));
+      const reply = { status: task.state, repeated };
+      return context.json(problem === null ? reply : { ...reply, problem }, 200);
+    },
+  );
+
+const workRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /node/register",
+      operationId: "registerNode",
+      tag,
+      summary: "Introduce a GPU node by a one-time code",
+      description: "Open: the code of `POST /admin/nodes/codes` is the credential, once.",
+      who: anybody,
+      body: jsonBody(RegisterNode),
+      answers: { 201: json("the node's identity; the token is shown only here", RegisteredNode) },
+      errors: ["unauthorized"],
+    },
+    async (context) => {
+      const { service, requestId } = context.var;
+      const { code, name, capabilities } = context.req.valid("json");
+      const made = await registerNode(service, { code, name, capabilities, requestId });
+      return context.json({ node_id: made.nodeId, node_token: made.nodeToken }, 201);
+    },
+  ),
+  route(
+    {
+      call: "POST /node/claim",
+      operationId: "claimTask",
+      tag,
+      summary: "Take the next task",
+      description:
+        "The task is the node's while its lease lasts; heartbeats renew it. The objects in `payload` " +
+        "have addresses that are valid for ten minutes; `source` gives others, `target` those to write.",
+      who: gpuNode,
+      body: jsonBody(ClaimRequest),
+      answers: {
+        200: json("a task, or null when none came in time", z.union([ClaimedTask, z.null()])),
+      },
+    },
+    async (context) => {
+      const { kinds, wait_seconds } = context.req.valid("json");
+      const { service } = context.var;
+      const { nodeId, workspaceId, protocol } = nodeFor(context);
+      if (protocol < NODE_PROTOCOL) {
+        const detail = `update this node: it speaks protocol ${protocol}, the service ${NODE_PROTOCOL}`;
+        throw new Failure("invalid_request", detail);
+      }
+      const claimant = { nodeId, workspaceId, kinds };
+      const claimed = await claimWithin(service, claimant, wait_seconds * 1_000);
+      if (!claimed) return context.json(null, 200);
+      const payload = await signReferences(service, claimed.payload);
+      return context.json(
+        {
+          task_id: claimed.taskId,
+          kind: claimed.kind,
+          fence: claimed.fence,
+          attempt: claimed.attempt,
+          lease_until: claimed.leaseUntil,
+          payload: payload as Record<string, unknown>,
+          more: claimed.more,
+        },
+        200,
+      );
+    },
+  ),
+  route(
+    {
+      call: "POST /node/heartbeat",
+      operationId: "sendHeartbeat",
+      tag,
+      summary: "Renew the leases of the node's tasks, and hear what is wanted of each",
+      who: gpuNode,
+      body: jsonBody(HeartbeatRequest),
+      answers: { 200: json("a verdict per task that was named", HeartbeatReply) },
+    },
+    async (context) => {
+      const { tasks, ...own } = context.req.valid("json");
+      const { database } = context.var.service;
+      const { nodeId } = nodeFor(context);
+      await noteHeartbeat(database, nodeId, own);
+      const held = tasks.map(({ task_id, fence }) => ({ taskId: task_id, fence }));
+      const verdicts = await heartbeat(database, nodeId, held);
+      const reply = verdicts.map(({ taskId, verdict }) => ({ task_id: taskId, verdict }));
+      return context.json({ tasks: reply }, 200);
+    },
+  ),
+];
+
+const socketRoutes: readonly Route[] = [
+  route(
+    {
+      call: "GET /node/socket",
+      operationId: "openDoorbell",
+      tag,
+      summary: "A WebSocket that says when there is work",
+      description:
+        "It sends a `WorkCall` when a task was enqueued that the node takes, to as many nodes as " +
+        "there are tasks; the node sends a `WorkAnswer` back, and where it says `busy`, or nothing " +
+        "for a second, further nodes are woken. Text `ping` is answered `pong`. It only saves " +
+        "waiting: a node that missed a message finds the task at its next claim.",
+      who: gpuNode,
+      query: z.object({
+        kinds: z.string().max(KINDS_CHARACTERS_MAX).optional().meta({
+          description: "the kinds of tasks that the node takes, between commas; others do not ring",
+          example: "frames,label",
+        }),
+      }),
+      answers: { 101: { description: "the socket" } },
+    },
+    async (context) => {
+      const { service } = context.var;
+      const node = nodeFor(context);
+      const named = context.req.valid("query").kinds?.split(",") ?? node.kinds;
+      const kinds = named.filter((kind) => taskKind(kind) !== undefined);
+      const interest: NodeInterest = { workspaceId: node.workspaceId, kinds };
+      const request = upgradeOf(context, {
+        "X-Node-Id": node.nodeId,
+        [INTEREST_HEADER]: JSON.stringify(interest),
+      });
+      // A route's declaration has no word for a socket.
+      return (await doorbellOf(service).fetch(request)) as never;
+    },
+  ),
+  route(
+    {
+      call: "GET /node/line",
+      operationId: "openLine",
+      tag,
+      summary: "A WebSocket on which predictions go to the node and come back",
+      description:
+        "Binary frames, as `shared/tasks/line.ts` writes them down. The service says hello, the node grants " +
+        "places, and each request ends by an answer or by its place being given back. Text `ping` is " +
+        "answered `pong`; a node that does not ping is taken for gone. A second socket ends the first.",
+      who: gpuNode,
+      answers: { 101: { description: "the socket" } },
+      errors: ["invalid_request"],
+    },
+    async (context) => {
+      const { service } = context.var;
+      const node = nodeFor(context);
+      // A route's declaration has no word for a socket.
+      return (await lineOf(service, node.nodeId).fetch(upgradeOf(context))) as never;
+    },
+  ),
+];
+
+/** Registers the node protocol and the admin routes of this room. */
+export const nodeRoutes = (handlers: HandlersByKind): readonly Route[] => [
+  ...workRoutes,
+  progressRoute(handlers),
+  finishRoute(handlers),
+  ...nodeObjectRoutes,
+  ...socketRoutes,
+];

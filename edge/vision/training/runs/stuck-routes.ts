@@ -1,34 +1,32 @@
 // What is stuck, for admins.
 
-import { createRoute, z } from "@hono/zod-openapi";
-import { type App, errorResponses, json } from "../../../http/app.ts";
-import { callerOf, guard, realmOf } from "../../auth/scope.ts";
-import { API, bearer } from "../../base/api.ts";
-import type { Parts } from "../../base/parts.ts";
+import { z } from "@hono/zod-openapi";
+import { json } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
+import { callerOf, realmOf } from "../../auth/scope.ts";
+import { type Route, route } from "../../base/route.ts";
 import { listStuck, StuckWork } from "./stuck.ts";
 
-const tags = ["Administration"];
+const tag = "Administration";
 
-/** Registers the route of what is stuck. */
-export function addStuckRoutes(app: App<Parts>) {
-  guard(app, "/admin/jobs/*");
-  const route = createRoute({
-    method: "get",
-    path: `${API}/admin/jobs/stuck`,
-    operationId: "listStuckJobs",
-    tags,
-    summary: "Labeling jobs and training runs that run longer than expected",
-    description:
-      "Needs the role admin; of the workspaces that you are admin of, an operator of all. Judged by " +
-      "each one's own progress. `mark-failed` ends one, `/admin/tasks/{task_id}/revoke` one task.",
-    security: bearer,
-    responses: {
-      200: json("those that are stuck, the longest first", z.array(StuckWork)),
-      ...errorResponses("unauthorized", "forbidden", "store_unavailable"),
+/** Routes of what is stuck. */
+export const stuckRoutes: readonly Route[] = [
+  route(
+    {
+      call: "GET /admin/jobs/stuck",
+      operationId: "listStuckJobs",
+      tag,
+      summary: "Labeling jobs and training runs that run longer than expected",
+      description:
+        "Needs the role admin; of the workspaces that you are admin of, an operator of all. Judged by " +
+        "each one's own progress. `mark-failed` ends one, `/admin/tasks/{task_id}/revoke` one task.",
+      who: user,
+      answers: { 200: json("those that are stuck, the longest first", z.array(StuckWork)) },
+      errors: ["forbidden"],
     },
-  });
-  app.openapi(route, async (context) => {
-    const realm = realmOf(callerOf(context));
-    return context.json(await listStuck(context.var.service.database, realm), 200);
-  });
-}
+    async (context) => {
+      const realm = realmOf(callerOf(context));
+      return context.json(await listStuck(context.var.service.database, realm), 200);
+    },
+  ),
+];

@@ -4,7 +4,7 @@ import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
 import { SECRET_NAME_FORM } from "../../../../shared/wire/workflows.ts";
 import { WorkflowDefinition } from "../../../../shared/workflow/definition.ts";
-import { text, title } from "../../../http/app.ts";
+import { text, title } from "../../../http/texts.ts";
 import { Slug } from "../../serving/endpoints/bodies.ts";
 
 /** Bytes of a body with a definition. */

@@ -1,7 +1,7 @@
 // What workflows are made of over HTTP: the catalogue of blocks, the check of a definition, and
 // definitions that come from another service.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { WorkflowBlock, WorkflowCheck } from "../../../../shared/wire/workflows.ts";
 import { catalogue } from "../../../../shared/workflow/blocks.ts";
 import {
@@ -9,64 +9,16 @@ import {
   WorkflowDefinition,
   WorkflowProblem,
 } from "../../../../shared/workflow/definition.ts";
-import { type App, errorResponses, json, jsonBody } from "../../../http/app.ts";
-import { callerOf, guard, workspaceFor } from "../../auth/scope.ts";
-import { API, bearer, listErrors, readErrors } from "../../base/api.ts";
-import type { Parts } from "../../base/parts.ts";
+import { json, jsonBody } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
+import { callerOf, workspaceFor } from "../../auth/scope.ts";
+import { type Route, route } from "../../base/route.ts";
 import { importRoboflow } from "../roboflow/import.ts";
 import { CheckBody, DEFINITION_BYTES_MAX } from "./bodies.ts";
 import { judge, portsOf } from "./library.ts";
 
-const tags = ["Workflows"];
-const badBody = errorResponses("bad_body");
+const tag = "Workflows";
 const bounded = { bytesMax: DEFINITION_BYTES_MAX };
-
-/** Registers the routes of blocks, checks and imports. */
-export function addCheckRoutes(app: App<Parts>) {
-  guard(app, "/workflows/blocks", "/workflows/check", "/workflows/import/roboflow");
-  addBlocks(app);
-  addCheck(app);
-  addImport(app);
-}
-
-function addBlocks(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/workflows/blocks`,
-    operationId: "listWorkflowBlocks",
-    tags,
-    summary: "The catalogue of blocks",
-    description:
-      "Each with what it takes and makes, the JSON schema of its parameters, what it costs, where it " +
-      "runs, and a worked example: what comes of these inputs and parameters.",
-    security: bearer,
-    responses: { 200: json("blocks", z.array(WorkflowBlock)), ...listErrors },
-  });
-  app.openapi(route, (context) => context.json(z.array(WorkflowBlock).parse(catalogue()), 200));
-}
-
-function addCheck(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/workflows/check`,
-    operationId: "checkWorkflow",
-    tags,
-    summary: "What is wrong with a definition, and what it takes and gives",
-    description:
-      "Beyond the contract. The check that stands before each save, deployment and run; nothing is " +
-      "saved. All problems are listed, each with its step, its port and what would make it right.",
-    security: bearer,
-    request: jsonBody(CheckBody, bounded),
-    responses: { 200: json("what the check says", WorkflowCheck), ...readErrors, ...badBody },
-  });
-  app.openapi(route, async (context) => {
-    const { workspace_id, definition } = context.req.valid("json");
-    const workspaceId = workspaceFor(callerOf(context), workspace_id, "viewer");
-    const verdict = await judge(context.var.service, workspaceId, definition);
-    const ports = portsOf(definition, verdict);
-    return context.json({ ok: verdict.problems.length === 0, ...ports }, 200);
-  });
-}
 
 const ImportedWorkflow = z
   .object({
@@ -89,32 +41,69 @@ const ImportedWorkflow = z
   })
   .meta({ id: "ImportedWorkflow" });
 
-function addImport(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/workflows/import/roboflow`,
-    operationId: "importRoboflowWorkflow",
-    tags,
-    summary: "A definition of Roboflow Workflows in our blocks",
-    description:
-      "Beyond the contract. The body has `definition`: their JSON, `version`, `inputs`, `steps` and " +
-      "`outputs`. What comes of it is checked, and nothing is saved: look at `warnings` and " +
-      "`problems`, and send the definition to `POST /workflows`.",
-    security: bearer,
-    request: jsonBody(
-      z.strictObject({
-        definition: z.record(z.string(), Json).meta({ description: "theirs" }),
-      }),
-      bounded,
-    ),
-    responses: {
-      200: json("what of it was taken over", ImportedWorkflow),
-      ...listErrors,
-      ...badBody,
+/** Routes of blocks, checks and imports. */
+export const checkRoutes: readonly Route[] = [
+  route(
+    {
+      call: "GET /workflows/blocks",
+      operationId: "listWorkflowBlocks",
+      tag,
+      summary: "The catalogue of blocks",
+      description:
+        "Each with what it takes and makes, the JSON schema of its parameters, what it costs, where it " +
+        "runs, and a worked example: what comes of these inputs and parameters.",
+      who: user,
+      answers: { 200: json("blocks", z.array(WorkflowBlock)) },
+      errors: ["invalid_request"],
     },
-  });
-  app.openapi(route, (context) => {
-    callerOf(context);
-    return context.json(importRoboflow(context.req.valid("json").definition), 200);
-  });
-}
+    (context) => context.json(z.array(WorkflowBlock).parse(catalogue()), 200),
+  ),
+  route(
+    {
+      call: "POST /workflows/check",
+      operationId: "checkWorkflow",
+      tag,
+      summary: "What is wrong with a definition, and what it takes and gives",
+      description:
+        "Beyond the contract. The check that stands before each save, deployment and run; nothing is " +
+        "saved. All problems are listed, each with its step, its port and what would make it right.",
+      who: user,
+      body: jsonBody(CheckBody, bounded),
+      answers: { 200: json("what the check says", WorkflowCheck) },
+      errors: ["not_found"],
+      never: ["forbidden"],
+    },
+    async (context) => {
+      const { workspace_id, definition } = context.req.valid("json");
+      const workspaceId = workspaceFor(callerOf(context), workspace_id, "viewer");
+      const verdict = await judge(context.var.service, workspaceId, definition);
+      const ports = portsOf(definition, verdict);
+      return context.json({ ok: verdict.problems.length === 0, ...ports }, 200);
+    },
+  ),
+  route(
+    {
+      call: "POST /workflows/import/roboflow",
+      operationId: "importRoboflowWorkflow",
+      tag,
+      summary: "A definition of Roboflow Workflows in our blocks",
+      description:
+        "Beyond the contract. The body has `definition`: their JSON, `version`, `inputs`, `steps` and " +
+        "`outputs`. What comes of it is checked, and nothing is saved: look at `warnings` and " +
+        "`problems`, and send the definition to `POST /workflows`.",
+      who: user,
+      body: jsonBody(
+        z.strictObject({
+          definition: z.record(z.string(), Json).meta({ description: "theirs" }),
+        }),
+        bounded,
+      ),
+      answers: { 200: json("what of it was taken over", ImportedWorkflow) },
+      never: ["forbidden"],
+    },
+    (context) => {
+      callerOf(context);
+      return context.json(importRoboflow(context.req.valid("json").definition), 200);
+    },
+  ),
+];

@@ -1,6 +1,6 @@
 // What is served of workflows over HTTP: deployed, brought back, and how it is used.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import {
   USAGE_WINDOWS,
   Workflow,
@@ -10,18 +10,11 @@ import {
 import { BLOCKS } from "../../../../shared/workflow/blocks.ts";
 import { InlinedDefinition } from "../../../../shared/workflow/definition.ts";
 import { inlineWorkflows } from "../../../../shared/workflow/inline.ts";
-import { type App, errorResponses, json } from "../../../http/app.ts";
-import { callerOf, guard } from "../../auth/scope.ts";
-import {
-  API,
-  bearer,
-  bodyErrors,
-  conflict,
-  pageQuery,
-  readErrors,
-  writeErrors,
-} from "../../base/api.ts";
-import type { Parts } from "../../base/parts.ts";
+import { json } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
+import { callerOf } from "../../auth/scope.ts";
+import { pageQuery } from "../../base/api.ts";
+import { type Route, route } from "../../base/route.ts";
 import { workflowFor } from "../access.ts";
 import { workflowUsage } from "../usage.ts";
 import { DeployBody, slugParam, slugQuery } from "./bodies.ts";
@@ -30,143 +23,122 @@ import { deployWorkflow, listWorkflowMoves, rollBackWorkflow } from "./moves.ts"
 import { findVersion } from "./versions.ts";
 import { workflowRecord } from "./workflows.ts";
 
-const tags = ["Workflows"];
+const tag = "Workflows";
 const MOVES_MAX = 1_000;
 const UsageQuery = z
   .enum(USAGE_WINDOWS)
   .default("24h")
   .meta({ description: "how far back, from a full hour" });
 
-/** Registers the routes of what is served. */
-export function addDeployRoutes(app: App<Parts>) {
-  guard(app, "/workflows/saved/:slug/deploy", "/workflows/saved/:slug/rollback");
-  guard(app, "/workflows/saved/:slug/moves", "/workflows/saved/:slug/usage");
-  addDeploy(app);
-  addRollback(app);
-  addMoves(app);
-  addUsage(app);
-}
+const RolledBackWorkflow = z.object({ workflow: Workflow, move: WorkflowMove });
 
-function addDeploy(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/workflows/saved/{slug}/deploy`,
-    operationId: "deployWorkflow",
-    tags,
-    summary: "Serve a version of a saved workflow",
-    description:
-      "For engineers. The version is checked again, and its sub-workflows become a part of it as " +
-      "they are now: what is served does not change until the next move. Runs that are under way end " +
-      "as they began. The deployment is a move in the log.",
-    security: bearer,
-    request: {
+/** Routes of what is served. */
+export const deployRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /workflows/saved/{slug}/deploy",
+      operationId: "deployWorkflow",
+      tag,
+      summary: "Serve a version of a saved workflow",
+      description:
+        "For engineers. The version is checked again, and its sub-workflows become a part of it as " +
+        "they are now: what is served does not change until the next move. Runs that are under way end " +
+        "as they began. The deployment is a move in the log.",
+      who: user,
       params: slugParam,
       query: z.object(slugQuery),
       body: { content: { "application/json": { schema: DeployBody } }, required: false },
+      answers: { 200: json("the workflow", Workflow) },
+      errors: ["revision_conflict", "invalid_workflow"],
+      never: ["invalid_request"],
     },
-    responses: {
-      200: json("the workflow", Workflow),
-      ...bodyErrors,
-      ...errorResponses("revision_conflict", "invalid_workflow"),
+    async (context) => {
+      const parts = context.var.service;
+      const name = { ...context.req.valid("param"), ...context.req.valid("query") };
+      const row = await workflowFor(context, name, "engineer");
+      const { version: wanted, revision } = context.req.valid("json") ?? {};
+      const { versionId, version, definition } = await findVersion(parts.database, row, wanted);
+      const { library } = await checkFor(parts, row.workspaceId, definition);
+      const inlined = inlineWorkflows(definition, {
+        blocks: BLOCKS,
+        workflows: library,
+      }).definition;
+      const deployed = await deployWorkflow(parts, row, {
+        versionId,
+        version,
+        // What every serve reads it as.
+        definition: InlinedDefinition.parse(inlined),
+        actorId: callerOf(context).accountId,
+        revision,
+      });
+      return context.json(workflowRecord(deployed), 200);
     },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const name = { ...context.req.valid("param"), ...context.req.valid("query") };
-    const row = await workflowFor(context, name, "engineer");
-    const { version: wanted, revision } = context.req.valid("json") ?? {};
-    const { versionId, version, definition } = await findVersion(parts.database, row, wanted);
-    const { library } = await checkFor(parts, row.workspaceId, definition);
-    const inlined = inlineWorkflows(definition, { blocks: BLOCKS, workflows: library }).definition;
-    const deployed = await deployWorkflow(parts, row, {
-      versionId,
-      version,
-      // What every serve reads it as.
-      definition: InlinedDefinition.parse(inlined),
-      actorId: callerOf(context).accountId,
-      revision,
-    });
-    return context.json(workflowRecord(deployed), 200);
-  });
-}
-
-const RolledBackWorkflow = z.object({ workflow: Workflow, move: WorkflowMove });
-
-function addRollback(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/workflows/saved/{slug}/rollback`,
-    operationId: "rollBackWorkflow",
-    tags,
-    summary: "Serve what a workflow served before its newest move",
-    description:
-      "Beyond the contract; for engineers. It takes back the newest move that stands; a second call " +
-      "takes back the one before it. Of a slug that was deleted it brings back the workflow. The " +
-      "rollback is a move in the log.",
-    security: bearer,
-    request: { params: slugParam, query: z.object(slugQuery) },
-    responses: {
-      200: json("the workflow, as it was", RolledBackWorkflow),
-      ...writeErrors,
-      ...conflict,
+  ),
+  route(
+    {
+      call: "POST /workflows/saved/{slug}/rollback",
+      operationId: "rollBackWorkflow",
+      tag,
+      summary: "Serve what a workflow served before its newest move",
+      description:
+        "Beyond the contract; for engineers. It takes back the newest move that stands; a second call " +
+        "takes back the one before it. Of a slug that was deleted it brings back the workflow. The " +
+        "rollback is a move in the log.",
+      who: user,
+      params: slugParam,
+      query: z.object(slugQuery),
+      answers: { 200: json("the workflow, as it was", RolledBackWorkflow) },
+      errors: ["state_conflict"],
     },
-  });
-  app.openapi(route, async (context) => {
-    const name = { ...context.req.valid("param"), ...context.req.valid("query") };
-    const row = await workflowFor(context, { ...name, orFormer: true }, "engineer");
-    const actorId = callerOf(context).accountId;
-    const { workflow, move } = await rollBackWorkflow(context.var.service, row, actorId);
-    return context.json({ workflow: workflowRecord(workflow), move }, 200);
-  });
-}
-
-function addMoves(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/workflows/saved/{slug}/moves`,
-    operationId: "listWorkflowMoves",
-    tags,
-    summary: "Each time that a workflow was deployed, rolled back or deleted",
-    description:
-      "Beyond the contract. Newest first, each with the version that was served before and after. The " +
-      "log is kept for ever, also of workflows that were deleted.",
-    security: bearer,
-    request: {
+    async (context) => {
+      const name = { ...context.req.valid("param"), ...context.req.valid("query") };
+      const row = await workflowFor(context, { ...name, orFormer: true }, "engineer");
+      const actorId = callerOf(context).accountId;
+      const { workflow, move } = await rollBackWorkflow(context.var.service, row, actorId);
+      return context.json({ workflow: workflowRecord(workflow), move }, 200);
+    },
+  ),
+  route(
+    {
+      call: "GET /workflows/saved/{slug}/moves",
+      operationId: "listWorkflowMoves",
+      tag,
+      summary: "Each time that a workflow was deployed, rolled back or deleted",
+      description:
+        "Beyond the contract. Newest first, each with the version that was served before and after. The " +
+        "log is kept for ever, also of workflows that were deleted.",
+      who: user,
       params: slugParam,
       query: z.object({
         ...slugQuery,
         ...pageQuery(MOVES_MAX),
       }),
+      answers: { 200: json("moves", z.array(WorkflowMove)) },
     },
-    responses: { 200: json("moves", z.array(WorkflowMove)), ...readErrors },
-  });
-  app.openapi(route, async (context) => {
-    const { workspace_id, ...page } = context.req.valid("query");
-    const name = { ...context.req.valid("param"), workspace_id, orFormer: true };
-    const row = await workflowFor(context, name, "viewer");
-    return context.json(await listWorkflowMoves(context.var.service.database, row, page), 200);
-  });
-}
-
-function addUsage(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/workflows/saved/{slug}/usage`,
-    operationId: "readWorkflowUsage",
-    tags,
-    summary: "How often a deployed workflow ran, how it ended, and how long it took",
-    description: "Beyond the contract. Kept for 90 days.",
-    security: bearer,
-    request: {
+    async (context) => {
+      const { workspace_id, ...page } = context.req.valid("query");
+      const name = { ...context.req.valid("param"), workspace_id, orFormer: true };
+      const row = await workflowFor(context, name, "viewer");
+      return context.json(await listWorkflowMoves(context.var.service.database, row, page), 200);
+    },
+  ),
+  route(
+    {
+      call: "GET /workflows/saved/{slug}/usage",
+      operationId: "readWorkflowUsage",
+      tag,
+      summary: "How often a deployed workflow ran, how it ended, and how long it took",
+      description: "Beyond the contract. Kept for 90 days.",
+      who: user,
       params: slugParam,
       query: z.object({ ...slugQuery, window: UsageQuery }),
+      answers: { 200: json("its use", WorkflowUsage) },
     },
-    responses: { 200: json("its use", WorkflowUsage), ...readErrors },
-  });
-  app.openapi(route, async (context) => {
-    const { workspace_id, window } = context.req.valid("query");
-    const name = { ...context.req.valid("param"), workspace_id };
-    const { workflowId } = await workflowFor(context, name, "viewer");
-    return context.json(await workflowUsage(context.var.service, workflowId, window), 200);
-  });
-}
+    async (context) => {
+      const { workspace_id, window } = context.req.valid("query");
+      const name = { ...context.req.valid("param"), workspace_id };
+      const { workflowId } = await workflowFor(context, name, "viewer");
+      return context.json(await workflowUsage(context.var.service, workflowId, window), 200);
+    },
+  ),
+];

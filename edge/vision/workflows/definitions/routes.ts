@@ -1,6 +1,6 @@
 // Saved workflows over HTTP: made, saved, read and deleted.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import { whole } from "../../../../shared/scalars.ts";
 import {
   type PlannedPorts,
@@ -8,19 +8,12 @@ import {
   WorkflowDetail,
   WorkflowVersion,
 } from "../../../../shared/wire/workflows.ts";
-import { type App, errorResponses, json, jsonBody } from "../../../http/app.ts";
-import { callerOf, guard, workspaceFor, workspacesFor, workspacesOf } from "../../auth/scope.ts";
-import {
-  API,
-  bearer,
-  bodyErrors,
-  conflict,
-  listErrors,
-  pageQuery,
-  readErrors,
-  writeErrors,
-} from "../../base/api.ts";
+import { json, jsonBody } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
+import { callerOf, workspaceFor, workspacesFor, workspacesOf } from "../../auth/scope.ts";
+import { pageQuery } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
+import { type Route, route } from "../../base/route.ts";
 import { workflowFor } from "../access.ts";
 import {
   DEFINITION_BYTES_MAX,
@@ -41,21 +34,9 @@ import {
   workflowRecord,
 } from "./workflows.ts";
 
-const tags = ["Workflows"];
+const tag = "Workflows";
 const VERSIONS_MAX = 1_000;
-const checkErrors = errorResponses("invalid_workflow");
 const bounded = { bytesMax: DEFINITION_BYTES_MAX };
-
-/** Registers the routes of saved workflows. */
-export function addWorkflowRoutes(app: App<Parts>) {
-  guard(app, "/workflows", "/workflows/saved", "/workflows/saved/:slug");
-  guard(app, "/workflows/saved/:slug/versions");
-  addCreate(app);
-  addSave(app);
-  addReads(app);
-  addVersions(app);
-  addDelete(app);
-}
 
 /** A workflow with the definition of a version, and what that comes to now. */
 async function detailOf(
@@ -68,112 +49,101 @@ async function detailOf(
   return { ...workflowRecord(row), shown_version: shown, definition, ...ports };
 }
 
-function addCreate(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/workflows`,
-    operationId: "makeWorkflow",
-    tags,
-    summary: "Save a new workflow",
-    description:
-      "For engineers. The definition is checked first: what is wrong with it is listed in `problems`, " +
-      "each with its step, its port and what would make it right. It becomes version 1; nothing is " +
-      "served until it is deployed. A slug is one of a kind in its workspace. At most 200 a workspace.",
-    security: bearer,
-    request: jsonBody(WorkflowBody, bounded),
-    responses: {
-      201: json("the workflow", WorkflowDetail),
-      ...bodyErrors,
-      ...conflict,
-      ...checkErrors,
+/** Routes of saved workflows. */
+export const definitionRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /workflows",
+      operationId: "makeWorkflow",
+      tag,
+      summary: "Save a new workflow",
+      description:
+        "For engineers. The definition is checked first: what is wrong with it is listed in `problems`, " +
+        "each with its step, its port and what would make it right. It becomes version 1; nothing is " +
+        "served until it is deployed. A slug is one of a kind in its workspace. At most 200 a workspace.",
+      who: user,
+      body: jsonBody(WorkflowBody, bounded),
+      answers: { 201: json("the workflow", WorkflowDetail) },
+      errors: ["not_found", "state_conflict", "invalid_workflow"],
+      never: ["invalid_request"],
     },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const caller = callerOf(context);
-    const { workspace_id, slug, ...body } = context.req.valid("json");
-    const workspaceId = workspaceFor(caller, workspace_id, "engineer");
-    await checkFor(parts, workspaceId, body.definition);
-    const row = await createWorkflow(parts, {
-      ...body,
-      slug: slug ?? slugOf(body.name),
-      workspaceId,
-      actorId: caller.accountId,
-    });
-    return context.json(await detailOf(parts, row), 201);
-  });
-}
-
-function addSave(app: App<Parts>) {
-  const route = createRoute({
-    method: "put",
-    path: `${API}/workflows/saved/{slug}`,
-    operationId: "saveWorkflow",
-    tags,
-    summary: "Save a workflow's next version",
-    description:
-      "Beyond the contract; for engineers. Another definition is a new version, which is never " +
-      "changed; the same one makes none. What is served stays what it is until a version is deployed. " +
-      "At most 1,000 versions.",
-    security: bearer,
-    request: { params: slugParam, query: z.object(slugQuery), ...jsonBody(SaveBody, bounded) },
-    responses: {
-      200: json("the workflow", WorkflowDetail),
-      ...bodyErrors,
-      ...errorResponses("state_conflict", "revision_conflict"),
-      ...checkErrors,
+    async (context) => {
+      const parts = context.var.service;
+      const caller = callerOf(context);
+      const { workspace_id, slug, ...body } = context.req.valid("json");
+      const workspaceId = workspaceFor(caller, workspace_id, "engineer");
+      await checkFor(parts, workspaceId, body.definition);
+      const row = await createWorkflow(parts, {
+        ...body,
+        slug: slug ?? slugOf(body.name),
+        workspaceId,
+        actorId: caller.accountId,
+      });
+      return context.json(await detailOf(parts, row), 201);
     },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const name = { ...context.req.valid("param"), ...context.req.valid("query") };
-    const row = await workflowFor(context, name, "engineer");
-    const body = context.req.valid("json");
-    await checkFor(parts, row.workspaceId, body.definition, row.slug);
-    const actorId = callerOf(context).accountId;
-    const saved = await saveWorkflow(parts, row, { ...body, actorId });
-    return context.json(await detailOf(parts, saved), 200);
-  });
-}
-
-function addReads(app: App<Parts>) {
-  const list = createRoute({
-    method: "get",
-    path: `${API}/workflows/saved`,
-    operationId: "listWorkflows",
-    tags,
-    summary: "Saved workflows, by slug",
-    description: "Of all your workspaces, or of one; without their definitions.",
-    security: bearer,
-    request: { query: z.object({ workspace_id: z.uuid().optional() }) },
-    responses: {
-      200: json("workflows of the caller's workspaces", z.array(Workflow)),
-      ...listErrors,
-      ...errorResponses("not_found"),
+  ),
+  route(
+    {
+      call: "PUT /workflows/saved/{slug}",
+      operationId: "saveWorkflow",
+      tag,
+      summary: "Save a workflow's next version",
+      description:
+        "Beyond the contract; for engineers. Another definition is a new version, which is never " +
+        "changed; the same one makes none. What is served stays what it is until a version is deployed. " +
+        "At most 1,000 versions.",
+      who: user,
+      params: slugParam,
+      query: z.object(slugQuery),
+      body: jsonBody(SaveBody, bounded),
+      answers: { 200: json("the workflow", WorkflowDetail) },
+      errors: ["state_conflict", "revision_conflict", "invalid_workflow"],
+      never: ["invalid_request"],
     },
-  });
-  app.openapi(list, async (context) => {
-    const { workspace_id } = context.req.valid("query");
-    const caller = callerOf(context);
-    const workspaces =
-      workspace_id === undefined
-        ? workspacesOf(caller)
-        : workspacesFor(caller, workspace_id, "viewer");
-    const rows = await listWorkflows(context.var.service.database, workspaces);
-    return context.json(rows.map(workflowRecord), 200);
-  });
-
-  const one = createRoute({
-    method: "get",
-    path: `${API}/workflows/saved/{slug}`,
-    operationId: "readWorkflow",
-    tags,
-    summary: "One saved workflow, with its definition",
-    description:
-      "Of its newest version, or of another. `problems` says what keeps it from being run now, such " +
-      "as a workflow among its steps that was deleted since.",
-    security: bearer,
-    request: {
+    async (context) => {
+      const parts = context.var.service;
+      const name = { ...context.req.valid("param"), ...context.req.valid("query") };
+      const row = await workflowFor(context, name, "engineer");
+      const body = context.req.valid("json");
+      await checkFor(parts, row.workspaceId, body.definition, row.slug);
+      const actorId = callerOf(context).accountId;
+      const saved = await saveWorkflow(parts, row, { ...body, actorId });
+      return context.json(await detailOf(parts, saved), 200);
+    },
+  ),
+  route(
+    {
+      call: "GET /workflows/saved",
+      operationId: "listWorkflows",
+      tag,
+      summary: "Saved workflows, by slug",
+      description: "Of all your workspaces, or of one; without their definitions.",
+      who: user,
+      query: z.object({ workspace_id: z.uuid().optional() }),
+      answers: { 200: json("workflows of the caller's workspaces", z.array(Workflow)) },
+      errors: ["not_found"],
+    },
+    async (context) => {
+      const { workspace_id } = context.req.valid("query");
+      const caller = callerOf(context);
+      const workspaces =
+        workspace_id === undefined
+          ? workspacesOf(caller)
+          : workspacesFor(caller, workspace_id, "viewer");
+      const rows = await listWorkflows(context.var.service.database, workspaces);
+      return context.json(rows.map(workflowRecord), 200);
+    },
+  ),
+  route(
+    {
+      call: "GET /workflows/saved/{slug}",
+      operationId: "readWorkflow",
+      tag,
+      summary: "One saved workflow, with its definition",
+      description:
+        "Of its newest version, or of another. `problems` says what keeps it from being run now, such " +
+        "as a workflow among its steps that was deleted since.",
+      who: user,
       params: slugParam,
       query: z.object({
         ...slugQuery,
@@ -181,66 +151,58 @@ function addReads(app: App<Parts>) {
           .optional()
           .meta({ description: "of this version; without one of the newest" }),
       }),
+      answers: { 200: json("the workflow", WorkflowDetail) },
     },
-    responses: { 200: json("the workflow", WorkflowDetail), ...readErrors },
-  });
-  app.openapi(one, async (context) => {
-    const { version, workspace_id } = context.req.valid("query");
-    const name = { ...context.req.valid("param"), workspace_id };
-    const row = await workflowFor(context, name, "viewer");
-    return context.json(await detailOf(context.var.service, row, version), 200);
-  });
-}
-
-function addVersions(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/workflows/saved/{slug}/versions`,
-    operationId: "listWorkflowVersions",
-    tags,
-    summary: "Versions of a saved workflow, newest first",
-    description: "Beyond the contract.",
-    security: bearer,
-    request: {
+    async (context) => {
+      const { version, workspace_id } = context.req.valid("query");
+      const name = { ...context.req.valid("param"), workspace_id };
+      const row = await workflowFor(context, name, "viewer");
+      return context.json(await detailOf(context.var.service, row, version), 200);
+    },
+  ),
+  route(
+    {
+      call: "GET /workflows/saved/{slug}/versions",
+      operationId: "listWorkflowVersions",
+      tag,
+      summary: "Versions of a saved workflow, newest first",
+      description: "Beyond the contract.",
+      who: user,
       params: slugParam,
       query: z.object({
         ...slugQuery,
         ...pageQuery(VERSIONS_MAX),
       }),
+      answers: { 200: json("versions", z.array(WorkflowVersion)) },
     },
-    responses: { 200: json("versions", z.array(WorkflowVersion)), ...readErrors },
-  });
-  app.openapi(route, async (context) => {
-    const { workspace_id, ...page } = context.req.valid("query");
-    const name = { ...context.req.valid("param"), workspace_id };
-    const row = await workflowFor(context, name, "viewer");
-    const versions = await listVersions(context.var.service.database, row, page);
-    return context.json(versions, 200);
-  });
-}
-
-function addDelete(app: App<Parts>) {
-  const route = createRoute({
-    method: "delete",
-    path: `${API}/workflows/saved/{slug}`,
-    operationId: "deleteWorkflow",
-    tags,
-    summary: "Delete a saved workflow",
-    description:
-      "For engineers. It is served no more, and its slug is free. A rollback of the slug brings it " +
-      "back with its versions, served as it was.",
-    security: bearer,
-    request: { params: slugParam, query: z.object(slugQuery) },
-    responses: {
-      204: { description: "the workflow is gone" },
-      ...writeErrors,
-      ...errorResponses("revision_conflict"),
+    async (context) => {
+      const { workspace_id, ...page } = context.req.valid("query");
+      const name = { ...context.req.valid("param"), workspace_id };
+      const row = await workflowFor(context, name, "viewer");
+      const versions = await listVersions(context.var.service.database, row, page);
+      return context.json(versions, 200);
     },
-  });
-  app.openapi(route, async (context) => {
-    const name = { ...context.req.valid("param"), ...context.req.valid("query") };
-    const row = await workflowFor(context, name, "engineer");
-    await deleteWorkflow(context.var.service, row, callerOf(context).accountId);
-    return context.body(null, 204);
-  });
-}
+  ),
+  route(
+    {
+      call: "DELETE /workflows/saved/{slug}",
+      operationId: "deleteWorkflow",
+      tag,
+      summary: "Delete a saved workflow",
+      description:
+        "For engineers. It is served no more, and its slug is free. A rollback of the slug brings it " +
+        "back with its versions, served as it was.",
+      who: user,
+      params: slugParam,
+      query: z.object(slugQuery),
+      answers: { 204: { description: "the workflow is gone" } },
+      errors: ["revision_conflict"],
+    },
+    async (context) => {
+      const name = { ...context.req.valid("param"), ...context.req.valid("query") };
+      const row = await workflowFor(context, name, "engineer");
+      await deleteWorkflow(context.var.service, row, callerOf(context).accountId);
+      return context.body(null, 204);
+    },
+  ),
+];

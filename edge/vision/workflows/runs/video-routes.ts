@@ -1,17 +1,19 @@
 // Runs over the frames of a clip: asked for, looked at under their id, and canceled.
 
-import { createRoute, z } from "@hono/zod-openapi";
+import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../../shared/errors.ts";
 import { PREDICT_FRAMES_MAX } from "../../../../shared/wire/serving.ts";
 import { segmentersOf } from "../../../../shared/workflow/blocks/model-blocks.ts";
-import { type App, errorResponses, json } from "../../../http/app.ts";
 import { headers } from "../../../http/description.ts";
-import { callerOf, guard, workspaceFor, workspacesOf } from "../../auth/scope.ts";
-import { API, bearer, conflict, readErrors, toItsEnd, writeErrors } from "../../base/api.ts";
+import { json } from "../../../http/route.ts";
+import { user } from "../../auth/audience.ts";
+import { callerOf, workspaceFor, workspacesOf } from "../../auth/scope.ts";
+import { toItsEnd } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
+import { type Route, route } from "../../base/route.ts";
 import type { FormField, FormFile } from "../../media/uploads/form.ts";
-import { clipSizeErrors, framesWished } from "../../serving/predict/clip-frames.ts";
+import { framesWished } from "../../serving/predict/clip-frames.ts";
 import { answerClip, enqueueClip } from "../../serving/predict/clips.ts";
 import { openShare } from "../../serving/predict/held-bytes.ts";
 import { receiveFile } from "../../serving/predict/predictions.ts";
@@ -23,11 +25,10 @@ import { videoRunEnded } from "./ended.ts";
 import { storeImages } from "./inputs.ts";
 import { imagesOf, requireWorkflowNode } from "./node-runs.ts";
 import { askedAdHoc, askedOfDeployed, deployedFor, inputsIn } from "./requests.ts";
-import { runErrors } from "./routes.ts";
 import type { ServedRun } from "./runs.ts";
 import { cancelVideoRun, clipTask, findVideoRun, imageInput, isOver } from "./video-runs.ts";
 
-const tags = ["Workflows"];
+const tag = "Workflows";
 const FIELDS_BYTES_MAX = 12 * 1024 * 1024;
 /** Bytes of a definition and some values: without room for them, the clip is not waited for. */
 const FIELDS_BYTES_USUAL = 64 * 1024;
@@ -37,18 +38,7 @@ const runId = z.object({ run_id: z.uuid() });
 const responses = {
   200: json("the frames with their outputs", VideoRun),
   202: json("a node is at it, or will be", VideoRun, headers("Location")),
-  ...runErrors,
-  ...clipSizeErrors,
 };
-
-/** Registers the routes of runs over clips. */
-export function addWorkflowVideos(app: App<Parts>) {
-  guard(app, "/workflows/*");
-  addRun(app);
-  addServed(app);
-  addOne(app);
-  addCancel(app);
-}
 
 const HOW =
   "multipart/form-data with `file`: MP4, MOV, MKV, WebM or AVI, at most 1 GiB, and `inputs` as JSON " +
@@ -58,69 +48,6 @@ const HOW =
   "`run_id`, for `GET /workflows/runs/{run_id}`, unless it ends within `wait_seconds`. Images of " +
   "outputs are left out, and at most 100 effects are performed, once all has ended well. The file is " +
   "deleted when the run ended; its result is kept for a day.";
-
-function addRun(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/workflows/run/video`,
-    operationId: "runWorkflowOnVideo",
-    tags,
-    summary: "Run a definition on the frames of a video",
-    description:
-      "Needs the role annotator, and engineer where a sink of it sends or stores something and it is " +
-      `no dry run. With \`definition\` as JSON. ${HOW}`,
-    security: bearer,
-    request: {
-      query: z.object({ ...workspaceQuery, ...dryRunQuery, ...clipQuery }),
-      body: formBody(FORMS.runVideo),
-    },
-    responses,
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const caller = callerOf(context);
-    const query = context.req.valid("query");
-    const workspaceId = workspaceFor(caller, query.workspace_id, "annotator");
-    const askedBy = async (fields: ClipFields): Promise<AskedRun> =>
-      askedAdHoc(parts, caller, { ...wishOf(fields, query), workspaceId });
-    const fields = ["definition", "inputs"];
-    const wish = { workspaceId, query, served: null, fields, askedBy };
-    return answered(context, await startClip(context, wish), query.wait_seconds);
-  });
-}
-
-function addServed(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/workflows/serve/{slug}/video`,
-    operationId: "serveWorkflowOnVideo",
-    tags,
-    summary: "Run a deployed workflow on the frames of a video",
-    description: `Needs the role annotator; engineer where the run itself names a secret or a project. ${HOW}`,
-    security: bearer,
-    request: {
-      params: z.object({ slug: WorkflowSlug }),
-      query: z.object({ ...workspaceQuery, ...dryRunQuery, ...clipQuery }),
-      body: formBody(FORMS.serveVideo),
-    },
-    responses: { ...responses, ...conflict },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const caller = callerOf(context);
-    const query = context.req.valid("query");
-    const named = { ...context.req.valid("param"), workspace_id: query.workspace_id };
-    const deployed = await deployedFor(parts, caller, named);
-    const { workspaceId } = deployed;
-    const askedBy = async (fields: ClipFields): Promise<AskedRun> => {
-      const { given, dryRun } = wishOf(fields, query);
-      return askedOfDeployed(parts, caller, { deployed, given, dryRun });
-    };
-    const served = { deployed, stream: null };
-    const wish = { workspaceId, query, served, fields: ["inputs"], askedBy };
-    return answered(context, await startClip(context, wish), query.wait_seconds);
-  });
-}
 
 const formBody = <Schema extends object>(schema: Schema) => ({
   required: true,
@@ -214,54 +141,131 @@ function answered(context: Context, id: string, waitSeconds: number) {
   });
 }
 
-function addOne(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/workflows/runs/{run_id}`,
-    operationId: "readWorkflowRun",
-    tags,
-    summary: "How a run on a video stands, and its result",
-    description:
-      "Of runs on videos; those on images are answered at once. It is `running` until what it asks " +
-      "for outside was done, too. Where a step failed, the run is `failed` with the frames before. " +
-      "Kept for a day.",
-    security: bearer,
-    request: { params: runId },
-    responses: { 200: json("the run", VideoRun), ...readErrors },
-  });
-  app.openapi(route, async (context) => {
-    const { run_id } = context.req.valid("param");
-    const workspaces = workspacesOf(callerOf(context));
-    return context.json(await findVideoRun(context.var.service, workspaces, run_id), 200);
-  });
-}
-
-function addCancel(app: App<Parts>) {
-  const route = createRoute({
-    method: "delete",
-    path: `${API}/workflows/runs/{run_id}`,
-    operationId: "cancelWorkflowRun",
-    tags,
-    summary: "Cancel a run on a video",
-    description:
-      "Needs the role annotator. A node stops within a few seconds; the frames that it did stay. " +
-      "Nothing is done outside for a canceled run. One whose frames were all done before stays as " +
-      "it is, and so does what it asks for outside.",
-    security: bearer,
-    request: { params: runId },
-    responses: {
-      200: json("the run as it stands", VideoRun),
-      ...writeErrors,
-      ...errorResponses("forbidden"),
+/** Routes of runs over clips. */
+export const videoRunRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /workflows/run/video",
+      operationId: "runWorkflowOnVideo",
+      tag,
+      summary: "Run a definition on the frames of a video",
+      description:
+        "Needs the role annotator, and engineer where a sink of it sends or stores something and it is " +
+        `no dry run. With \`definition\` as JSON. ${HOW}`,
+      who: user,
+      query: z.object({ ...workspaceQuery, ...dryRunQuery, ...clipQuery }),
+      body: formBody(FORMS.runVideo),
+      answers: responses,
+      errors: [
+        "bad_body",
+        "not_found",
+        "file_too_large",
+        "quota_exceeded",
+        "too_many_frames",
+        "unsupported_media",
+        "invalid_workflow",
+        "workflow_failed",
+        "overloaded",
+        "task_failed",
+        "no_node",
+      ],
     },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const { run_id } = context.req.valid("param");
-    const caller = callerOf(context);
-    const task = await cancelVideoRun(parts, caller, run_id);
-    // No node will tell of its end.
-    if (task) await videoRunEnded(parts, task);
-    return context.json(await findVideoRun(parts, workspacesOf(caller), run_id), 200);
-  });
-}
+    async (context) => {
+      const parts = context.var.service;
+      const caller = callerOf(context);
+      const query = context.req.valid("query");
+      const workspaceId = workspaceFor(caller, query.workspace_id, "annotator");
+      const askedBy = async (fields: ClipFields): Promise<AskedRun> =>
+        askedAdHoc(parts, caller, { ...wishOf(fields, query), workspaceId });
+      const fields = ["definition", "inputs"];
+      const wish = { workspaceId, query, served: null, fields, askedBy };
+      return answered(context, await startClip(context, wish), query.wait_seconds);
+    },
+  ),
+  route(
+    {
+      call: "POST /workflows/serve/{slug}/video",
+      operationId: "serveWorkflowOnVideo",
+      tag,
+      summary: "Run a deployed workflow on the frames of a video",
+      description: `Needs the role annotator; engineer where the run itself names a secret or a project. ${HOW}`,
+      who: user,
+      params: z.object({ slug: WorkflowSlug }),
+      query: z.object({ ...workspaceQuery, ...dryRunQuery, ...clipQuery }),
+      body: formBody(FORMS.serveVideo),
+      answers: responses,
+      errors: [
+        "bad_body",
+        "state_conflict",
+        "file_too_large",
+        "quota_exceeded",
+        "too_many_frames",
+        "unsupported_media",
+        "invalid_workflow",
+        "workflow_failed",
+        "overloaded",
+        "task_failed",
+        "no_node",
+      ],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const caller = callerOf(context);
+      const query = context.req.valid("query");
+      const named = { ...context.req.valid("param"), workspace_id: query.workspace_id };
+      const deployed = await deployedFor(parts, caller, named);
+      const { workspaceId } = deployed;
+      const askedBy = async (fields: ClipFields): Promise<AskedRun> => {
+        const { given, dryRun } = wishOf(fields, query);
+        return askedOfDeployed(parts, caller, { deployed, given, dryRun });
+      };
+      const served = { deployed, stream: null };
+      const wish = { workspaceId, query, served, fields: ["inputs"], askedBy };
+      return answered(context, await startClip(context, wish), query.wait_seconds);
+    },
+  ),
+  route(
+    {
+      call: "GET /workflows/runs/{run_id}",
+      operationId: "readWorkflowRun",
+      tag,
+      summary: "How a run on a video stands, and its result",
+      description:
+        "Of runs on videos; those on images are answered at once. It is `running` until what it asks " +
+        "for outside was done, too. Where a step failed, the run is `failed` with the frames before. " +
+        "Kept for a day.",
+      who: user,
+      params: runId,
+      answers: { 200: json("the run", VideoRun) },
+    },
+    async (context) => {
+      const { run_id } = context.req.valid("param");
+      const workspaces = workspacesOf(callerOf(context));
+      return context.json(await findVideoRun(context.var.service, workspaces, run_id), 200);
+    },
+  ),
+  route(
+    {
+      call: "DELETE /workflows/runs/{run_id}",
+      operationId: "cancelWorkflowRun",
+      tag,
+      summary: "Cancel a run on a video",
+      description:
+        "Needs the role annotator. A node stops within a few seconds; the frames that it did stay. " +
+        "Nothing is done outside for a canceled run. One whose frames were all done before stays as " +
+        "it is, and so does what it asks for outside.",
+      who: user,
+      params: runId,
+      answers: { 200: json("the run as it stands", VideoRun) },
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const { run_id } = context.req.valid("param");
+      const caller = callerOf(context);
+      const task = await cancelVideoRun(parts, caller, run_id);
+      // No node will tell of its end.
+      if (task) await videoRunEnded(parts, task);
+      return context.json(await findVideoRun(parts, workspacesOf(caller), run_id), 200);
+    },
+  ),
+];

@@ -1,0 +1,41 @@
+// Jobs that label, the review of what they found, and datasets.
+
+import type { TaskRoom } from "../tasks/room.ts";
+import { forgetArchives } from "./datasets/archive-form.ts";
+import { comparisonRoutes } from "./datasets/comparison-routes.ts";
+import { exportEnded, sealExport } from "./datasets/ended.ts";
+import { exportRoutes } from "./datasets/export-routes.ts";
+import { failLostExports } from "./datasets/exports.ts";
+import { importRoutes } from "./datasets/import-routes.ts";
+import { labelEnded, labelPartDone, sealLabel } from "./jobs/ended.ts";
+import { labelRoutes } from "./jobs/label-routes.ts";
+import { previewRoutes } from "./jobs/preview-routes.ts";
+import { sealPreview, sealSegment } from "./jobs/previews.ts";
+import { resumeJobs } from "./jobs/recovery.ts";
+import { labelReported } from "./jobs/reports.ts";
+import { jobRoutes } from "./jobs/routes.ts";
+import { bulkRoutes } from "./review/bulk-routes.ts";
+import { classRoutes } from "./review/class-routes.ts";
+import { frameRoutes } from "./review/frame-routes.ts";
+import { reviewRoutes } from "./review/routes.ts";
+import { trackRoutes } from "./review/track-routes.ts";
+
+export const labeling: TaskRoom = {
+  routes: [
+    ...[labelRoutes, previewRoutes, jobRoutes],
+    ...[classRoutes, reviewRoutes, bulkRoutes, frameRoutes, trackRoutes],
+    ...[exportRoutes, importRoutes, comparisonRoutes],
+  ].flat(),
+  handlers: {
+    label: {
+      seal: sealLabel,
+      partDone: labelPartDone,
+      ended: labelEnded,
+      progressed: labelReported,
+    },
+    preview: { seal: sealPreview },
+    segment: { seal: sealSegment },
+    export: { seal: sealExport, ended: exportEnded },
+  },
+  duties: { jobs: resumeJobs, exports: failLostExports, archives: forgetArchives },
+};
