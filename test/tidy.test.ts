@@ -97,7 +97,7 @@ describe("rooms", () => {
 
   it.each([
     ["edge/markets/main.ts", `import x from "../vision/config.ts"`],
-    ["edge/markets/store/plan.ts", `import type { A } from "../config.ts"`],
+    ["edge/markets/store/rows.ts", `import type { A } from "../config.ts"`],
     ["edge/http/app.ts", `await import("../markets/main.ts")`],
     ["edge/console/main.ts", `import "../local/stack.ts"`],
     ["edge/markets/routes.ts", `import "./ingest/tick.ts"`],

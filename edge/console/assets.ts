@@ -5,10 +5,10 @@ import { createHash } from "node:crypto";
 import chartPackage from "uplot/dist/uPlot.iife.min.js";
 import chartStyle from "uplot/dist/uPlot.min.css";
 import chart from "./client/chart.browser.js";
+import parts from "./client/components.browser.css";
 import style from "./client/console.browser.css";
 import script from "./client/console.browser.js";
 import monitor from "./client/monitor.browser.css";
-import parts from "./client/parts.browser.css";
 import series from "./client/series.browser.css";
 import states from "./client/states.browser.css";
 

@@ -48,7 +48,7 @@ import {
 } from "./pages/layout.tsx";
 import { Login, Trouble } from "./pages/login.tsx";
 import { overviewView } from "./pages/overview.tsx";
-import { pipelineView } from "./pages/pipeline.tsx";
+import { pipelineView } from "./pages/pipeline-page.tsx";
 import { runView } from "./pages/run.tsx";
 import { RunsQuery, runsView } from "./pages/runs.tsx";
 import { schedulesView, scheduleView } from "./pages/schedules.tsx";

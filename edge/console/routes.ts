@@ -45,7 +45,7 @@ const pairOf = ({ config, health }: Console) => ({
   named: NAMED_OBJECTS,
 });
 
-/** Registers every route on the service. */
+/** Every route of the operator API. */
 export const routes: readonly Route[] = [
   livenessRoute({ pairOf, table: "run" }),
   route(

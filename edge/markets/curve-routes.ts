@@ -71,7 +71,7 @@ function nullIfUnknown(thrown: unknown): null {
   throw thrown;
 }
 
-/** Registers the forward curve on the service. */
+/** The route of the forward curve. */
 export const curveRoutes: readonly Route[] = [
   route(
     {

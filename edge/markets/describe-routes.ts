@@ -8,7 +8,7 @@ import { describeSymbol, SymbolDescription } from "./client/symbols.ts";
 import { library, symbol } from "./parameters.ts";
 import { type Route, reader, route } from "./route.ts";
 
-/** Registers the route on the service. */
+/** The route that describes a series. */
 export const describeRoutes: readonly Route[] = [
   route(
     {

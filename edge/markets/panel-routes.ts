@@ -78,7 +78,7 @@ function clockOf(timeZone: string) {
   }
 }
 
-/** Registers the panel route. */
+/** The route of panels. */
 export const panelRoutes: readonly Route[] = [
   route(
     {

@@ -16,7 +16,7 @@ import { library } from "./parameters.ts";
 import { type Route, reader, route } from "./route.ts";
 import { seriesRoutes } from "./series-routes.ts";
 
-/** Registers every route on the service. */
+/** Every route of the read API. */
 export const routes: readonly Route[] = [
   route(
     {

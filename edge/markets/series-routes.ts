@@ -71,7 +71,7 @@ async function* encodedRows(
   yield* largeReads.hold(encodeRows(format, reading.passing(), shape), reading.versionCount);
 }
 
-/** Registers the series route. */
+/** The route of a series. */
 export const seriesRoutes: readonly Route[] = [
   route(
     {

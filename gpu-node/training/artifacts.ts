@@ -16,7 +16,7 @@ import {
   labelsChart,
   precisionRecallChart,
   resultsChart,
-} from "./figures.ts";
+} from "./run-charts.ts";
 import type { RunFolder } from "./run-folder.ts";
 import {
   batchOf,

@@ -7,7 +7,7 @@ import type { Engine, Evaluation } from "../../native/index.d.ts";
 import { headerBytes, parseHeader } from "../../shared/detector/safetensors.ts";
 import type { Checkpoint } from "../../shared/tasks/tasks.ts";
 import { METRICS_RULES, ResolvedSettings, RunEpoch } from "../../shared/wire/training.ts";
-import { type Scores, scoresOf } from "./figures.ts";
+import { type Scores, scoresOf } from "./run-charts.ts";
 import type { RunFolder } from "./run-folder.ts";
 
 /** Where a run is: epochs done, and batches of the one under way. */

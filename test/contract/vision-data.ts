@@ -258,7 +258,7 @@ export const DATA_STATEMENTS: readonly Statement[] = [
   {
     number: 76,
     text: "POST /train/{run_id}/stop | none | graceful stop",
-    file: "test/vision/training/runs/life.test.ts",
+    file: "test/vision/training/runs/moves.test.ts",
     test: "lets a running one flush and register what it has, then go on in another round",
     note: "The registered weights are those of the best epoch so far.",
   },

@@ -214,7 +214,7 @@ export const SERVICE_STATEMENTS: readonly Statement[] = [
   {
     number: 35,
     text: "state: running -stop-> stopped, flushes latest checkpoint and registers it",
-    file: "test/vision/training/runs/life.test.ts",
+    file: "test/vision/training/runs/moves.test.ts",
     test: "lets a running one flush and register what it has, then go on in another round",
     note: "The registered weights are those of the best epoch so far.",
   },
@@ -227,7 +227,7 @@ export const SERVICE_STATEMENTS: readonly Statement[] = [
   {
     number: 37,
     text: "state: mark-failed run -> failed",
-    file: "test/vision/training/runs/life.test.ts",
+    file: "test/vision/training/runs/moves.test.ts",
     test: "fails the run for good, whatever its node does, and writes down who did",
   },
   {

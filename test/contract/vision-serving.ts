@@ -257,7 +257,7 @@ export const SERVING_STATEMENTS: readonly Statement[] = [
   {
     number: 120,
     text: "POST /admin/training/{run_id}/mark-failed | none | force-fails a training run",
-    file: "test/vision/training/runs/life.test.ts",
+    file: "test/vision/training/runs/moves.test.ts",
     test: "fails the run for good, whatever its node does, and writes down who did",
   },
   {

@@ -13,7 +13,7 @@ import {
 import { latestTick } from "../../edge/markets/ingest/schedule.ts";
 import { SETTLEMENT_SYMBOLS } from "../../edge/markets/ingest/settlement-points.ts";
 import { dayOfLabel, QUARTER } from "../../edge/markets/ingest/sources/ercot-hours.ts";
-import type { Range, Row } from "../../edge/markets/store/plan.ts";
+import type { Range, Row } from "../../edge/markets/store/rows.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
 import { hasRecordings, recording } from "../support/recordings.ts";
 

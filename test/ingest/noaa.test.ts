@@ -14,7 +14,7 @@ import {
   newestFiles,
   parseDegreeDays,
 } from "../../edge/markets/ingest/sources/noaa.ts";
-import type { Row } from "../../edge/markets/store/plan.ts";
+import type { Row } from "../../edge/markets/store/rows.ts";
 import { addMonths, DAY, HOUR, iso, isoDay } from "../../shared/time.ts";
 import {
   gunzippedRecording,

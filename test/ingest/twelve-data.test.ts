@@ -8,7 +8,7 @@ import { answerTwelveData } from "../../edge/local/sandbox/twelve-data.ts";
 import { judgeCompleteness } from "../../edge/markets/ingest/completeness.ts";
 import { gateIntraday, intradayBars } from "../../edge/markets/ingest/pipelines/intraday.ts";
 import { BAR_MS, type Bar, fetchBars } from "../../edge/markets/ingest/sources/twelve-data.ts";
-import type { Row } from "../../edge/markets/store/plan.ts";
+import type { Row } from "../../edge/markets/store/rows.ts";
 import { Failure } from "../../shared/errors.ts";
 import { Secret } from "../../shared/secret.ts";
 import { DAY, HOUR, iso, isoDay, MINUTE } from "../../shared/time.ts";

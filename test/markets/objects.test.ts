@@ -5,7 +5,7 @@ import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { commit, type Vintage } from "../../edge/markets/store/commit.ts";
 import { compact } from "../../edge/markets/store/compact.ts";
-import type { Row as SourceRow } from "../../edge/markets/store/plan.ts";
+import type { Row as SourceRow } from "../../edge/markets/store/rows.ts";
 import { iso } from "../../shared/time.ts";
 import {
   type Duck,

@@ -7,7 +7,7 @@ import { describe, expect, it } from "vitest";
 import type { Plan, PlannedSegment } from "../../edge/markets/store/catalog.ts";
 import { type Batch, NEW_ARRAYS, ReusedArrays } from "../../edge/markets/store/columns.ts";
 import { applyView, sortTogether } from "../../edge/markets/store/merge.ts";
-import type { ChangedRow } from "../../edge/markets/store/plan.ts";
+import type { ChangedRow } from "../../edge/markets/store/rows.ts";
 import {
   batchOf,
   encodeChanges,

@@ -1,7 +1,7 @@
 // The bitemporal rules that real data exposes, on the pure functions.
 
 import { describe, expect, it } from "vitest";
-import { canonicalText, diff, type Row } from "../../edge/markets/store/plan.ts";
+import { canonicalText, diff, type Row } from "../../edge/markets/store/rows.ts";
 
 const row = (datetime: number, value: number, instrumentId = "a"): Row => ({
   datetime,

@@ -4,7 +4,7 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { z } from "zod";
 import { nullsAsNotGiven } from "../../edge/http/not-given.ts";
-import { ClassName } from "../../edge/vision/labeling/jobs/classes.ts";
+import { ClassName } from "../../edge/vision/labeling/classes.ts";
 import { importRoboflow } from "../../edge/vision/workflows/roboflow/import.ts";
 import { flattened, RoboflowDefinition } from "../../edge/vision/workflows/roboflow/inner.ts";
 import { operations } from "../../edge/vision/workflows/roboflow/query.ts";

@@ -9,7 +9,7 @@ import { archive } from "../../edge/markets/store/archive.ts";
 import { commit, INLINE_ROWS_MAX } from "../../edge/markets/store/commit.ts";
 import { collect, compact } from "../../edge/markets/store/compact.ts";
 import { HeldRowGroups } from "../../edge/markets/store/held-row-groups.ts";
-import type { Range, Row } from "../../edge/markets/store/plan.ts";
+import type { Range, Row } from "../../edge/markets/store/rows.ts";
 import { openStore, type Store } from "../../edge/markets/store/store.ts";
 import { Failure } from "../../shared/errors.ts";
 import { commitHours, createWorld, DAY, HOUR, type World } from "../support/world.ts";

@@ -12,7 +12,7 @@ import { requirePipeline } from "../../edge/markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import type { ErcotApi } from "../../edge/markets/ingest/sources/ercot-api.ts";
 import type { ErcotSite } from "../../edge/markets/ingest/sources/ercot-mis.ts";
-import type { Range } from "../../edge/markets/store/plan.ts";
+import type { Range } from "../../edge/markets/store/rows.ts";
 import { Failure } from "../../shared/errors.ts";
 
 type Answerer = (request: SandboxRequest, count: number) => SandboxAnswer | undefined;

@@ -7,8 +7,8 @@ import type { WebhookTarget } from "../../http/webhook.ts";
 import { listAlerts } from "../../markets/ingest/alert-outbox.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
+import { Cell, Empty, Live, Moment, State } from "./components.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
-import { Cell, Empty, Live, Moment, State } from "./parts.tsx";
 import { distance, jobPath, number } from "./words.ts";
 
 const PAGE = 50;

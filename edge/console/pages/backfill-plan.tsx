@@ -7,8 +7,8 @@ import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { type Pipeline, requirePipeline } from "../../markets/ingest/pipeline.ts";
 import { type JobPace, jobPace } from "../../markets/ingest/summaries.ts";
 import { PROVIDER_INTERVALS_MS } from "../upstreams.ts";
+import { Facts } from "./components.tsx";
 import { Form, type View } from "./layout.tsx";
-import { Facts } from "./parts.tsx";
 import { jobPath, length, number } from "./words.ts";
 
 /** A backfill of more runs than this is asked about. */

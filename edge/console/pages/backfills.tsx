@@ -7,9 +7,9 @@ import { findBackfill, listBackfills } from "../../markets/ingest/ledger.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { type ExecutionSummary, listExecutionSummaries } from "../../markets/ingest/summaries.ts";
+import { Cell, Empty, Facts, Live, Moment, Progress, State } from "./components.tsx";
 import { Grid, Legend } from "./grid.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
-import { Cell, Empty, Facts, Live, Moment, Progress, State } from "./parts.tsx";
 import { distance, jobPath, length, number } from "./words.ts";
 
 const LISTED = 100;

@@ -7,10 +7,10 @@ import type { IngestParts } from "../../markets/ingest/parts.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
 import { type CheckSummary, newestChecks } from "../../markets/ingest/summaries.ts";
+import { Empty, Facts, Live, Moment, State } from "./components.tsx";
 import { checkVerdict } from "./glance.ts";
 import { Strip } from "./grid.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
-import { Empty, Facts, Live, Moment, State } from "./parts.tsx";
 import { distance, jobPath, number } from "./words.ts";
 
 const HISTORY = 24;

@@ -8,10 +8,10 @@ import { text } from "../../http/texts.ts";
 import { type EventMatch, searchEvents } from "../../markets/ingest/event-search.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
-import type { Range } from "../../markets/store/plan.ts";
+import type { Range } from "../../markets/store/rows.ts";
 import { calendarDay } from "../parameters.ts";
+import { ALL, Empty, JOBS, Moment, Select, State } from "./components.tsx";
 import type { View } from "./layout.tsx";
-import { ALL, Empty, JOBS, Moment, Select, State } from "./parts.tsx";
 
 const PAGE = 100;
 const DEFAULT_DAYS = 7;

@@ -5,8 +5,8 @@ import type { FC } from "hono/jsx";
 import { z } from "zod";
 import type { GraphEntity, GraphNeighbourhood } from "../../../shared/wire/markets.ts";
 import type { MarketsClient } from "../../markets/client/client.ts";
+import { Cell, Empty, Moment, Select } from "./components.tsx";
 import type { View } from "./layout.tsx";
-import { Cell, Empty, Moment, Select } from "./parts.tsx";
 import { number, seriesPath } from "./words.ts";
 
 /** What ingest records entities under. */

@@ -2,7 +2,7 @@
 
 import type { FC } from "hono/jsx";
 import type { Job, PartitionState } from "../../../shared/wire/markets.ts";
-import { signOf } from "./parts.tsx";
+import { signOf } from "./components.tsx";
 import { jobPath } from "./words.ts";
 
 /** A partition as a link in a grid or strip. */

@@ -4,7 +4,7 @@ import type { FC } from "hono/jsx";
 import { parseDuration } from "../../../shared/time.ts";
 import type { Revisions, Vintage } from "../../../shared/wire/markets.ts";
 import type { ChartData } from "./chart.ts";
-import { Cell, Empty, Moment } from "./parts.tsx";
+import { Cell, Empty, Moment } from "./components.tsx";
 import { length, number } from "./words.ts";
 
 const VALUES_SHOWN = 48;

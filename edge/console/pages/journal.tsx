@@ -5,7 +5,7 @@ import { z } from "zod";
 import type { Run, RunEvent } from "../../../shared/wire/markets.ts";
 import { describeSymbol, unitOf } from "../../markets/client/symbols.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
-import { Cell, Empty, Moment, State } from "./parts.tsx";
+import { Cell, Empty, Moment, State } from "./components.tsx";
 import { isOpen, number } from "./words.ts";
 
 const WHERE_SHOWN = 12;

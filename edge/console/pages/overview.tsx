@@ -7,6 +7,7 @@ import { listBackfills } from "../../markets/ingest/ledger.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { lastMinute } from "../../markets/ingest/ticks.ts";
 import { BackfillLine } from "./backfills.tsx";
+import { Cell, Empty, Live, Moment, State } from "./components.tsx";
 import {
   checkVerdict,
   glanceAll,
@@ -17,7 +18,6 @@ import {
 } from "./glance.ts";
 import { cellOf, Strip } from "./grid.tsx";
 import type { Here, View } from "./layout.tsx";
-import { Cell, Empty, Live, Moment, State } from "./parts.tsx";
 import { Heartbeat } from "./scheduler.tsx";
 import { distance, jobPath, number, schedulePath } from "./words.ts";
 

@@ -11,9 +11,9 @@ import type { IngestParts } from "../../markets/ingest/parts.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { StaleSymbols } from "./checks.tsx";
+import { Facts, Live, Moment, State } from "./components.tsx";
 import { Findings, Journal, RunFinding } from "./journal.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
-import { Facts, Live, Moment, State } from "./parts.tsx";
 import { distance, isBusy, isOpen, jobPath, length, number, seriesPath } from "./words.ts";
 
 const SERIES_SHOWN = 12;

@@ -9,8 +9,8 @@ import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { type ExecutionSummary, listExecutionSummaries } from "../../markets/ingest/summaries.ts";
 import { calendarDay } from "../parameters.ts";
+import { ALL, Cell, Empty, JOBS, Live, Moment, Select, State } from "./components.tsx";
 import type { View } from "./layout.tsx";
-import { ALL, Cell, Empty, JOBS, Live, Moment, Select, State } from "./parts.tsx";
 import { distance, isBusy, jobPath, length, number } from "./words.ts";
 
 const PAGE = 50;

@@ -2,7 +2,7 @@
 
 import type { FC } from "hono/jsx";
 import { MINUTE } from "../../../shared/time.ts";
-import { Moment } from "./parts.tsx";
+import { Moment } from "./components.tsx";
 import { distance } from "./words.ts";
 
 /** A heartbeat older than this means that a minute's tick is missing. */

@@ -8,8 +8,8 @@ import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { requireSchedule, schedulesOf } from "../../markets/ingest/pipeline.ts";
 import { recentTicks } from "../../markets/ingest/summaries.ts";
 import { listTicks } from "../../markets/ingest/ticks.ts";
+import { Cell, Empty, Facts, Live, Moment, State, signOf } from "./components.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
-import { Cell, Empty, Facts, Live, Moment, State, signOf } from "./parts.tsx";
 import { distance, jobPath, schedulePath } from "./words.ts";
 
 const RECENT = 24;

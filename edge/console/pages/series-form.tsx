@@ -4,7 +4,7 @@
 import type { FC } from "hono/jsx";
 import { DAY, iso, parseInstant } from "../../../shared/time.ts";
 import type { Vintage } from "../../../shared/wire/markets.ts";
-import { Select } from "./parts.tsx";
+import { Select } from "./components.tsx";
 import { seriesPath } from "./words.ts";
 
 /** What the form holds, as it was typed or as it stands. */

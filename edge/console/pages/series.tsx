@@ -10,9 +10,9 @@ import { describeSymbol, type SymbolDescription, unitOf } from "../../markets/cl
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
 import { type ChartData, chartOf, columnsOf, instrumentsOf } from "./chart.ts";
+import { Empty, Facts, Moment } from "./components.tsx";
 import { Snippets, Triangle, Values, Vintages } from "./history.tsx";
 import type { View } from "./layout.tsx";
-import { Empty, Facts, Moment } from "./parts.tsx";
 import { ChoicesForm, Presets, type Problem, problemsOf } from "./series-form.tsx";
 import { number, seriesPath } from "./words.ts";
 

@@ -6,10 +6,10 @@ import { HOUR, iso, isoDay } from "../../../shared/time.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
 import { listWorking, type TimelineEntry } from "../../markets/ingest/timeline.ts";
-import type { Range } from "../../markets/store/plan.ts";
+import type { Range } from "../../markets/store/rows.ts";
 import { calendarDay } from "../parameters.ts";
+import { Cell, Empty, Live, Moment, Select, State, signOf } from "./components.tsx";
 import type { View } from "./layout.tsx";
-import { Cell, Empty, Live, Moment, Select, State, signOf } from "./parts.tsx";
 import { jobPath, length, number } from "./words.ts";
 
 const RUNS_MAX = 1_000;

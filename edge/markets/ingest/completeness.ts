@@ -4,7 +4,7 @@
 
 import { DAY, iso } from "../../../shared/time.ts";
 import { operatingDay } from "../store/operating-day.ts";
-import type { Range, Row } from "../store/plan.ts";
+import type { Range, Row } from "../store/rows.ts";
 import type { FetchedSeries } from "./gate.ts";
 import { firstLatestAt, partitionRange, shiftPartition } from "./partition.ts";
 import type { Pipeline } from "./pipeline.ts";

@@ -5,7 +5,7 @@ import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { RunEvent } from "../../../shared/wire/markets.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
-import type { Range } from "../store/plan.ts";
+import type { Range } from "../store/rows.ts";
 import { at } from "./ledger.ts";
 
 /** An entry of a journal, with the execution it is of. */

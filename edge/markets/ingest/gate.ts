@@ -3,7 +3,7 @@
 // rules of a library stand in the file of its pipeline.
 
 import { HOUR, iso } from "../../../shared/time.ts";
-import type { Range, Row } from "../store/plan.ts";
+import type { Range, Row } from "../store/rows.ts";
 
 /** The rows of one symbol of one library. */
 export interface FetchedSeries {

@@ -7,7 +7,7 @@ import { iso } from "../../../shared/time.ts";
 import type { Backfill, Run, RunTrigger } from "../../../shared/wire/markets.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { jsonb, storable } from "../../http/storable.ts";
-import type { Range } from "../store/plan.ts";
+import type { Range } from "../store/rows.ts";
 
 /** An instant, epoch milliseconds, as SQL. */
 export const at = (instant: number): SQL => sql`${iso(instant)}::timestamptz`;

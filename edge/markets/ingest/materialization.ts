@@ -8,7 +8,7 @@ import type { Database } from "../../http/database.ts";
 import { commitAll } from "../store/commit.ts";
 import { NAMED_OBJECTS } from "../store/housekeeping.ts";
 import { type Head, listExecutionVintages, listHeads } from "../store/listings.ts";
-import type { Range } from "../store/plan.ts";
+import type { Range } from "../store/rows.ts";
 import { type CheckResult, readBack, type StoredWindow } from "./check.ts";
 import { type Completeness, completeRange, judgeCompleteness } from "./completeness.ts";
 import {

@@ -4,7 +4,7 @@
 import { Failure } from "../../../shared/errors.ts";
 import { addMonths, DAY, isoDay, parseInstant } from "../../../shared/time.ts";
 import { operatingDay } from "../store/operating-day.ts";
-import type { Range } from "../store/plan.ts";
+import type { Range } from "../store/rows.ts";
 
 /** How a pipeline's valid time is cut, and which partition is the newest at an instant. */
 export interface Partitions {

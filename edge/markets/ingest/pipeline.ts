@@ -1,7 +1,7 @@
 // What a pipeline is: one unit of ingest. Every pipeline is an entry of `pipelines.ts`.
 
 import { Failure } from "../../../shared/errors.ts";
-import type { Range } from "../store/plan.ts";
+import type { Range } from "../store/rows.ts";
 import type { FetchedSeries, Finding, GateContext, GateReport } from "./gate.ts";
 import type { Partitions } from "./partition.ts";
 import type { Schedule } from "./schedule.ts";

@@ -4,7 +4,7 @@ import { sql } from "drizzle-orm";
 import { DAY } from "../../../shared/time.ts";
 import type { RunState } from "../../../shared/wire/markets.ts";
 import type { Database } from "../../http/database.ts";
-import type { Range } from "../store/plan.ts";
+import type { Range } from "../store/rows.ts";
 import { at, STATE } from "./ledger.ts";
 
 /** An execution that has begun; instants in epoch milliseconds. */

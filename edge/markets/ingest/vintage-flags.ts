@@ -6,7 +6,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
 import type { LateRows } from "../../../shared/wire/instruments.ts";
 import type { Batch } from "../store/columns.ts";
-import { isLate } from "../store/plan.ts";
+import { isLate } from "../store/rows.ts";
 import type { IngestParts } from "./parts.ts";
 import { requirePipeline } from "./pipeline.ts";
 

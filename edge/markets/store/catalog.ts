@@ -5,7 +5,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
-import type { Changes, Range } from "./plan.ts";
+import type { Changes, Range } from "./rows.ts";
 import type { Inline, SegmentIndex } from "./segment.ts";
 
 /** The first instant that Postgres and ISO 8601 both can write; earlier ones are clamped to it. */

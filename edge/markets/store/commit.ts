@@ -25,7 +25,7 @@ import {
   type Range,
   type Row,
   sorted,
-} from "./plan.ts";
+} from "./rows.ts";
 import { batchOf, encodeChanges, encodeInline } from "./segment.ts";
 import { keyAt, stateOf, versionsOf } from "./store.ts";
 

@@ -23,7 +23,7 @@ import {
   takePending,
 } from "./housekeeping.ts";
 import { putObject, type WriterParts } from "./objects.ts";
-import type { Range } from "./plan.ts";
+import type { Range } from "./rows.ts";
 import { encodeHistory, inlineFrom } from "./segment.ts";
 import { versionsOf } from "./store.ts";
 

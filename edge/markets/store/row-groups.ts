@@ -5,7 +5,7 @@ import type { PlannedSegment } from "./catalog.ts";
 import type { Arrays, Batch } from "./columns.ts";
 import type { HeldRowGroups } from "./held-row-groups.ts";
 import { fetchBytes, type StoreParts } from "./objects.ts";
-import type { Range } from "./plan.ts";
+import type { Range } from "./rows.ts";
 import { decodeSegment, endOf, indexOf, type RowGroup, type SegmentIndex } from "./segment.ts";
 
 /** A read of more row groups is not short: it would drive out what short ones come back to. */

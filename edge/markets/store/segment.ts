@@ -24,7 +24,7 @@ import {
   decodeColumn,
   decodeDictionary,
 } from "./parquet.ts";
-import type { ChangedRow } from "./plan.ts";
+import type { ChangedRow } from "./rows.ts";
 
 /**
  * A short read fetches and decodes at least one row group; of groups of half this size a long one

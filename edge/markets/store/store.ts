@@ -39,8 +39,8 @@ import {
   versionsUpTo,
 } from "./merge.ts";
 import type { StoreParts } from "./objects.ts";
-import type { Range, StoredRow } from "./plan.ts";
 import { isHeld, isShort, openSegment, rangeWithin } from "./row-groups.ts";
+import type { Range, StoredRow } from "./rows.ts";
 import { decodeInline } from "./segment.ts";
 
 /** Which versions of a series are read; instants in epoch milliseconds. */

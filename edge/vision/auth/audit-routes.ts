@@ -50,7 +50,7 @@ const instant = () =>
     .string()
     .regex(new RegExp(`^${INSTANT_FORM}$`), "must be a date or datetime: 2026-01-31T05:20:00Z");
 
-/** Routes of the log. */
+/** The route of the audit log. */
 export const auditRoutes: readonly Route[] = [
   route(
     {

@@ -50,7 +50,7 @@ const Status = z
   })
   .meta({ id: "Status" });
 
-/** Registers the route. */
+/** The route of the status. */
 export const statusRoutes: readonly Route[] = [
   route(
     {

@@ -8,8 +8,8 @@ import { sealTrain, trainEnded } from "./runs/ended.ts";
 import { resumeRuns } from "./runs/recovery.ts";
 import { trainReported } from "./runs/reports.ts";
 import { runRoutes } from "./runs/routes.ts";
-import { stuckRoutes } from "./runs/stuck-routes.ts";
 import { trainRoutes } from "./runs/train-routes.ts";
+import { stuckRoutes } from "./stuck-routes.ts";
 
 const modelExport = { seal: sealModelExport, ended: modelExportEnded };
 

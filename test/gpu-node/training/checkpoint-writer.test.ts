@@ -14,13 +14,13 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { train } from "../../../gpu-node/training/attempt.ts";
 import {
   CHECKPOINT_SHARE,
   CheckpointWriter,
 } from "../../../gpu-node/training/checkpoint-writer.ts";
 import { LAST } from "../../../gpu-node/training/checkpoints.ts";
 import { openRunFolder, type RunFolder } from "../../../gpu-node/training/run-folder.ts";
+import { train } from "../../../gpu-node/training/train-attempt.ts";
 import type { Engine } from "../../../native/index.d.ts";
 import type { Native } from "../../../native/load.ts";
 import type { TaskPayload } from "../../../shared/tasks/tasks.ts";

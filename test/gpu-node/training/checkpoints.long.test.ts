@@ -11,10 +11,10 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { train } from "../../../gpu-node/training/attempt.ts";
 import { pack, unpack } from "../../../gpu-node/training/checkpoint-archive.ts";
 import { findCheckpoints } from "../../../gpu-node/training/checkpoints.ts";
 import { openRunFolder, sweepRuns } from "../../../gpu-node/training/run-folder.ts";
+import { train } from "../../../gpu-node/training/train-attempt.ts";
 import type { EngineOptions } from "../../../native/index.d.ts";
 import type { Native } from "../../../native/load.ts";
 import type { Checkpoint, TaskPayload } from "../../../shared/tasks/tasks.ts";

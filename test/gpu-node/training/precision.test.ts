@@ -3,12 +3,12 @@
 
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { train } from "../../../gpu-node/training/attempt.ts";
 import {
   choosePrecision,
   measureSteps,
   precisionOnResume,
 } from "../../../gpu-node/training/precision.ts";
+import { train } from "../../../gpu-node/training/train-attempt.ts";
 import type { Engine, EngineOptions, Precision } from "../../../native/index.d.ts";
 import type { Native } from "../../../native/load.ts";
 import type { Checkpoint } from "../../../shared/tasks/tasks.ts";

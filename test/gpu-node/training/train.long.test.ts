@@ -20,7 +20,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
 import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { installBundle } from "../../../gpu-node/segmenters/install.ts";
-import { train } from "../../../gpu-node/training/attempt.ts";
+import { train } from "../../../gpu-node/training/train-attempt.ts";
 import type { Native } from "../../../native/load.ts";
 import { detectorGraph, parameterCount } from "../../../shared/detector/detector.ts";
 import type { TaskPayload } from "../../../shared/tasks/tasks.ts";

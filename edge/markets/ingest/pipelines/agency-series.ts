@@ -1,7 +1,7 @@
 // What the agency's dated series have in common: a route's series, one row a day, week or month, as
 // rows of a symbol each, or as the instruments of one report.
 
-import type { Row } from "../../store/plan.ts";
+import type { Row } from "../../store/rows.ts";
 import { type FetchedSeries, type Finding, finding } from "../gate.ts";
 import type { FetchResult, Upstreams } from "../pipeline.ts";
 import { type EiaQuery, type EiaRow, fetchEia } from "../sources/eia.ts";

@@ -7,7 +7,7 @@
 
 import { DAY, HOUR, MINUTE } from "../../../../shared/time.ts";
 import { operatingDay } from "../../store/operating-day.ts";
-import type { Range, Row } from "../../store/plan.ts";
+import type { Range, Row } from "../../store/rows.ts";
 import {
   acceptSound,
   counted,

@@ -2,7 +2,7 @@
 // missing, its identifier was changed, and nothing is taken.
 
 import { addMonths, DAY } from "../../../../shared/time.ts";
-import type { Row } from "../../store/plan.ts";
+import type { Row } from "../../store/rows.ts";
 import {
   acceptSound,
   counted,

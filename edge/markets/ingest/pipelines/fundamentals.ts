@@ -2,7 +2,7 @@
 // outlook. The outlook is our addition: curves are made of it where no market's prices are free.
 
 import { addMonths, DAY, HOUR, MINUTE } from "../../../../shared/time.ts";
-import type { Range } from "../../store/plan.ts";
+import type { Range } from "../../store/rows.ts";
 import type { FetchedSeries } from "../gate.ts";
 import type { FetchRequest, Pipeline, Upstreams } from "../pipeline.ts";
 import { asReport, asSymbols, fetchAgency } from "./agency-series.ts";

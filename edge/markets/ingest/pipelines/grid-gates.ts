@@ -3,7 +3,7 @@
 // station power and pumped storage report less.
 
 import { DAY, HOUR } from "../../../../shared/time.ts";
-import type { Row } from "../../store/plan.ts";
+import type { Row } from "../../store/rows.ts";
 import { BALANCING_AUTHORITIES } from "../authorities.ts";
 import {
   acceptSound,

@@ -2,7 +2,7 @@
 // is development-only, so it has no schedule and is started by hand.
 
 import { DAY, MINUTE } from "../../../../shared/time.ts";
-import type { Row } from "../../store/plan.ts";
+import type { Row } from "../../store/rows.ts";
 import { isTradingDay } from "../../store/trading-days.ts";
 import {
   acceptSound,

@@ -2,7 +2,7 @@
 // 2024. It prints about five days at a time, revises, and takes back what it printed for holidays.
 
 import { DAY } from "../../../../shared/time.ts";
-import type { Row } from "../../store/plan.ts";
+import type { Row } from "../../store/rows.ts";
 import { isTradingDay } from "../../store/trading-days.ts";
 import {
   acceptSound,

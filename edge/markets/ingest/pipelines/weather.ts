@@ -2,7 +2,7 @@
 // and the nation, from NOAA's nClimDiv.
 
 import { addMonths, DAY } from "../../../../shared/time.ts";
-import type { Row } from "../../store/plan.ts";
+import type { Row } from "../../store/rows.ts";
 import {
   acceptSound,
   counted,

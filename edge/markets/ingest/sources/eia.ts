@@ -11,7 +11,7 @@ import { Failure } from "../../../../shared/errors.ts";
 import { whole } from "../../../../shared/scalars.ts";
 import type { Secret } from "../../../../shared/secret.ts";
 import { addMonths, DAY, HOUR, iso, parseInstant } from "../../../../shared/time.ts";
-import type { Range } from "../../store/plan.ts";
+import type { Range } from "../../store/rows.ts";
 import { driftFailure, shapeDrift } from "./drift.ts";
 import { type Answer, type Fetcher, get, type Provider } from "./upstream.ts";
 

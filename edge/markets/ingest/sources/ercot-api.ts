@@ -9,7 +9,7 @@ import { z } from "zod";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Secret } from "../../../../shared/secret.ts";
 import { MINUTE } from "../../../../shared/time.ts";
-import type { Range } from "../../store/plan.ts";
+import type { Range } from "../../store/rows.ts";
 import { shapeDrift } from "./drift.ts";
 import { daysOf, instantsInOrder, wallOfInstant } from "./ercot-hours.ts";
 import {

@@ -3,7 +3,7 @@
 // are committed as first posted and a finding says so.
 
 import { Failure } from "../../../../shared/errors.ts";
-import type { Range } from "../../store/plan.ts";
+import type { Range } from "../../store/rows.ts";
 import { type Finding, finding } from "../gate.ts";
 import { type ErcotApi, type FetchContext, fetchRows } from "./ercot-api.ts";
 import { instantsOfWall } from "./ercot-hours.ts";

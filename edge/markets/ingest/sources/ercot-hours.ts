@@ -8,7 +8,7 @@
 import { Failure } from "../../../../shared/errors.ts";
 import { DAY, HOUR, MINUTE, parseInstant } from "../../../../shared/time.ts";
 import { type OperatingDay, operatingDay } from "../../store/operating-day.ts";
-import type { Range } from "../../store/plan.ts";
+import type { Range } from "../../store/rows.ts";
 
 /** A quarter of an hour, milliseconds. */
 export const QUARTER = 15 * MINUTE;

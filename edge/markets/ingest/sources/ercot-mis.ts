@@ -9,7 +9,7 @@ import { z } from "zod";
 import { Failure } from "../../../../shared/errors.ts";
 import { whole } from "../../../../shared/scalars.ts";
 import { parseInstant } from "../../../../shared/time.ts";
-import type { Range } from "../../store/plan.ts";
+import type { Range } from "../../store/rows.ts";
 import { ERCOT, type ErcotDocument, type FetchContext, parsed } from "./ercot-api.ts";
 import { instantsOfWall, QUARTER } from "./ercot-hours.ts";
 import { drift, type ErcotRecord, type Product, recordsOfCsv } from "./ercot-products.ts";

@@ -2,7 +2,7 @@
 // and of several documents about one interval the last one holds.
 
 import type { OperatingDay } from "../../store/operating-day.ts";
-import type { Range } from "../../store/plan.ts";
+import type { Range } from "../../store/rows.ts";
 import type { Finding } from "../gate.ts";
 import { dayOfLabel, hourOfLabel, hourStart, intervalStart } from "./ercot-hours.ts";
 import { drift, type ErcotRecord, flagOf, LOAD_ZONES, numberOf, textOf } from "./ercot-products.ts";

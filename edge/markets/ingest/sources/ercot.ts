@@ -7,7 +7,7 @@
 
 import { DAY, HOUR } from "../../../../shared/time.ts";
 import type { OperatingDay } from "../../store/operating-day.ts";
-import type { Range } from "../../store/plan.ts";
+import type { Range } from "../../store/rows.ts";
 import { SETTLEMENT_POINT_TYPES, SETTLEMENT_POINTS } from "../settlement-points.ts";
 import {
   type ErcotApi,

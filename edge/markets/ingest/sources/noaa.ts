@@ -7,7 +7,7 @@
 
 import { Failure } from "../../../../shared/errors.ts";
 import { parseInstant } from "../../../../shared/time.ts";
-import type { Range } from "../../store/plan.ts";
+import type { Range } from "../../store/rows.ts";
 import { driftFailure } from "./drift.ts";
 import { type Fetcher, get, type Provider } from "./upstream.ts";
 

@@ -10,7 +10,7 @@ import { Failure } from "../../../../shared/errors.ts";
 import type { Secret } from "../../../../shared/secret.ts";
 import { iso, MINUTE, parseInstant } from "../../../../shared/time.ts";
 
-import type { Range } from "../../store/plan.ts";
+import type { Range } from "../../store/rows.ts";
 import { driftFailure, shapeDrift } from "./drift.ts";
 import { type Answer, type Fetcher, get, type Provider } from "./upstream.ts";
 

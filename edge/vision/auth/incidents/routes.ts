@@ -38,7 +38,7 @@ const SentTest = z.object({
   last_error: z.string().nullable().meta({ description: "why it did not; null: it did" }),
 });
 
-/** The routes. */
+/** Routes of incidents. */
 export const incidentRoutes: readonly Route[] = [
   route(
     {

@@ -44,7 +44,7 @@ export async function experimentFor(
   return row;
 }
 
-/** Routes of experiments, but for those of their life. */
+/** Routes of experiments, but for those that move them. */
 export const experimentRoutes: readonly Route[] = [
   route(
     {

@@ -51,7 +51,7 @@ function checkWebhook(parts: Parts, webhook: z.output<typeof SettingsPatch>["web
   throw new Failure("invalid_request", detail);
 }
 
-/** Routes of alerts; before those of single devices, whose ids they would be. */
+/** Routes of alerts. */
 export const alertRoutes: readonly Route[] = [
   route(
     {

@@ -107,7 +107,7 @@ const unpacked: MiddlewareHandler = async (context, next) => {
   await next();
 };
 
-/** Registers the routes that devices use. */
+/** Routes that devices use. */
 export const deviceProtocolRoutes: readonly Route[] = [
   route(
     {

@@ -3,7 +3,7 @@
 import { parse } from "yaml";
 import { maskBudget } from "../../../../shared/detector/rings.ts";
 import { Failure } from "../../../../shared/errors.ts";
-import { ClassName } from "../jobs/classes.ts";
+import { ClassName } from "../classes.ts";
 import type { ArchiveContent, ArchiveText } from "./archive.ts";
 import { Coco, cocoLabels } from "./coco-labels.ts";
 import { CLASSES_MAX, counted, type Labels, together } from "./labels.ts";

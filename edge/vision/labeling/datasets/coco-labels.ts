@@ -12,7 +12,7 @@ import {
 } from "../../../../shared/detector/rings.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import { PIXELS_MAX, pixels } from "../../../../shared/shapes.ts";
-import { ClassName } from "../jobs/classes.ts";
+import { ClassName } from "../classes.ts";
 import {
   CLASSES_MAX,
   counted,

@@ -8,7 +8,7 @@ import { type Route, route } from "../../base/route.ts";
 import { jobFor, jobId } from "../jobs/access.ts";
 import { compareJobs } from "./comparison.ts";
 
-/** Registers the route that compares jobs; what lies below /jobs is guarded already. */
+/** The route that compares jobs. */
 export const comparisonRoutes: readonly Route[] = [
   route(
     {

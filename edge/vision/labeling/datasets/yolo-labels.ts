@@ -3,7 +3,7 @@
 import { z } from "@hono/zod-openapi";
 import { boxAround, isRectangle } from "../../../../shared/detector/rings.ts";
 import { Failure } from "../../../../shared/errors.ts";
-import { ClassName } from "../jobs/classes.ts";
+import { ClassName } from "../classes.ts";
 import {
   CLASSES_MAX,
   distinct,

@@ -5,7 +5,7 @@ import { Bbox, Point } from "../../../../shared/tasks/tasks.ts";
 import { THRESHOLD_DEFAULT } from "../../../../shared/wire/labeling.ts";
 import { FrameId } from "../../../../shared/wire/vision.ts";
 import { name, text } from "../../../http/texts.ts";
-import { ClassName } from "./classes.ts";
+import { ClassName } from "../classes.ts";
 
 /** Videos of one job: each may cost a read of the store, and a request has a thousand of those. */
 const VIDEOS_MAX = 900;

@@ -14,7 +14,7 @@ import {
 import { Failure } from "../../../../shared/errors.ts";
 import type { Database } from "../../../http/database.ts";
 import { listCapabilities } from "../../tasks/nodes/nodes.ts";
-import { classExists } from "./classes.ts";
+import { classExists } from "../classes.ts";
 
 /** A closed vocabulary, as a live node describes it. */
 interface Vocabulary {

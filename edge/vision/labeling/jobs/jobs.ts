@@ -11,7 +11,7 @@ import { type Database, patientBatch } from "../../../http/database.ts";
 import { type Act, auditEntries, moveChanges } from "../../auth/audit.ts";
 import { idList, textList } from "../../base/sql.ts";
 import type { TaskHead } from "../../tasks/queue/queue.ts";
-import { assertDistinct } from "./classes.ts";
+import { assertDistinct } from "../classes.ts";
 import { MOVES, type Move } from "./states.ts";
 
 /** What a job's `settings` hold: its passes and rounds, and what its segmenter is asked. */

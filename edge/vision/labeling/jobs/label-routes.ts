@@ -16,7 +16,7 @@ const accepted = json(
   "the job; it runs on GPU nodes",
   z.object({ job_id: z.uuid(), warnings: z.array(z.string()) }),
 );
-/** Registers the routes that begin a labeling job. */
+/** Routes that begin a labeling job. */
 export const labelRoutes: readonly Route[] = [
   route(
     {

@@ -26,7 +26,7 @@ const Preview = z.object({
   warnings: z.array(z.string()),
 });
 
-/** Registers the routes at which a segmenter is asked while somebody waits. */
+/** Routes at which a segmenter is asked while somebody waits. */
 export const previewRoutes: readonly Route[] = [
   route(
     {

@@ -10,9 +10,8 @@ import { actOf } from "../../auth/audit.ts";
 import { callerOf, workspacesOf } from "../../auth/scope.ts";
 import { type Route, route } from "../../base/route.ts";
 import { issueTicket } from "../../tasks/progress/tickets.ts";
-import { releaseExports } from "../datasets/exports.ts";
+import { ClassName } from "../classes.ts";
 import { jobFor, jobId } from "./access.ts";
-import { ClassName } from "./classes.ts";
 import { findJob, jobRecord, listJobs, topicOf } from "./jobs.ts";
 import {
   deleteJob,
@@ -22,12 +21,12 @@ import {
   failJob,
   resumeJob,
   stopJob,
-} from "./life.ts";
+} from "./moves.ts";
 import { statusOf } from "./status.ts";
 
 const tag = "Jobs";
 
-/** Routes of jobs; `beforeDelete` is what other rooms do with a job that goes. */
+/** Routes of jobs. */
 export const jobRoutes: readonly Route[] = [
   route(
     {
@@ -143,7 +142,7 @@ export const jobRoutes: readonly Route[] = [
     },
     async (context) => {
       const job = await jobFor(context, context.req.valid("param").job_id, "engineer");
-      await deleteJob(context.var.service, job, releaseExports);
+      await deleteJob(context.var.service, job);
       return context.body(null, 204);
     },
   ),

@@ -6,7 +6,7 @@ import { Failure } from "../../../../shared/errors.ts";
 import { iso } from "../../../../shared/time.ts";
 import type { Change } from "../../../../shared/wire/labeling.ts";
 import type { Database } from "../../../http/database.ts";
-import { classExists, classNamed, folded } from "../jobs/classes.ts";
+import { classExists, classNamed, folded } from "../classes.ts";
 import { inJob } from "../jobs/jobs.ts";
 
 /** An edit as the log of a job's changes has it. */

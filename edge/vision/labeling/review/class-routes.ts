@@ -9,11 +9,11 @@ import { name } from "../../../http/texts.ts";
 import { user } from "../../auth/audience.ts";
 import { callerOf } from "../../auth/scope.ts";
 import { type Route, route } from "../../base/route.ts";
+import { ClassName } from "../classes.ts";
 import { jobFor, jobId } from "../jobs/access.ts";
-import { ClassName } from "../jobs/classes.ts";
 import { isLive, type JobRow, stillRuns } from "../jobs/jobs.ts";
 import { statusOf } from "../jobs/status.ts";
-import { deleteClass, mergeClasses } from "./classes.ts";
+import { deleteClass, mergeClasses } from "./class-edits.ts";
 import { EditRecord, editRecord } from "./edit-record.ts";
 import { listClasses, overviewOf, statsOf } from "./stats.ts";
 

@@ -7,8 +7,8 @@ import type { Bbox } from "../../../../shared/tasks/tasks.ts";
 import type { Annotation } from "../../../../shared/wire/labeling.ts";
 import { parseFrameId } from "../../../../shared/wire/vision.ts";
 import type { Database } from "../../../http/database.ts";
+import { classExists, classNamed } from "../classes.ts";
 import { type BoxedPolygon, type FrameSize, insideFrame, polygonInside } from "../jobs/boxes.ts";
-import { classExists, classNamed } from "../jobs/classes.ts";
 import { inJob, inRange, type JobRow } from "../jobs/jobs.ts";
 import {
   type AnnotationFilter,

@@ -4,7 +4,6 @@
 import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
 import { MaskedPrediction } from "../../../../shared/tasks/predict-task.ts";
-import { DAY } from "../../../../shared/time.ts";
 import { EndpointStatus, MetricsSummary, WINDOWS } from "../../../../shared/wire/endpoints.ts";
 import { headers } from "../../../http/description.ts";
 import { json } from "../../../http/route.ts";
@@ -19,9 +18,8 @@ import { servingNodes } from "../../tasks/nodes/nodes.ts";
 import { edgeProblem } from "../predict/edge.ts";
 import { fileBody } from "../predict/image-requests.ts";
 import { maskQuery } from "../predict/masks.ts";
-import type { LastAnswer } from "../predict/status.ts";
 import { keyHolder, openedFor } from "./access.ts";
-import { endpointIdsSince, listEndpoints } from "./endpoints.ts";
+import { listEndpoints } from "./endpoints.ts";
 import { summaryOf, windowRecord } from "./figures.ts";
 import { defaultMeter, endpointMeter, type MeterReading, type MeterRpc } from "./meter.ts";
 import { predictAt } from "./predict.ts";
@@ -42,28 +40,6 @@ async function readingOf({ clock }: Parts, meter: MeterRpc): Promise<MeterReadin
     throw new Failure("store_unavailable", "the meter does not answer; try again", { cause });
   });
 }
-
-/** What is told of a model's last answer goes back so far. */
-const LAST_ANSWER_MS = DAY;
-
-/** When a model last answered in its workspace, other than by the queue; null if not of late. */
-export const lastAnswer: LastAnswer = async (parts, { workspaceId, modelId }) => {
-  const since = parts.clock() - LAST_ANSWER_MS;
-  // Whatever they serve by now: it may be another model.
-  const endpointIds = await endpointIdsSince(parts.database, workspaceId, since);
-  const meters = [
-    defaultMeter(parts, workspaceId),
-    ...endpointIds.map((endpointId) => endpointMeter(parts, endpointId)),
-  ];
-  const told = meters.map((meter) =>
-    meter.lastAnswer(modelId).catch((error: unknown) => {
-      parts.log.warning("meter", { error });
-      return null;
-    }),
-  );
-  const last = Math.max(...(await Promise.all(told)).map((at) => at ?? 0));
-  return last >= since ? last : null;
-};
 
 /** The workspace that is meant: where it is not named, the only one that has an active model. */
 async function summarizedWorkspace(

@@ -10,13 +10,12 @@ import { callerOf, workspacesFor } from "../../auth/scope.ts";
 import { originOf } from "../../base/api.ts";
 import { type Route, route } from "../../base/route.ts";
 import { listModels, modelRecord } from "../../models/registry.ts";
-import { lastAnswer } from "../endpoints/predict-routes.ts";
 import { activate } from "./activation.ts";
 import { chooseModel, onlyOne, workspaceQuery } from "./model-choice.ts";
 import { servingStatus } from "./status.ts";
 
 const tag = "Serving";
-/** Routes of the active model, whose status asks when it last answered. */
+/** Routes of the active model. */
 export const serveRoutes: readonly Route[] = [
   route(
     {
@@ -56,7 +55,7 @@ export const serveRoutes: readonly Route[] = [
       const active = await listModels(database, workspaces, { called: "active" });
       const model = onlyOne(active, "active");
       const workspaceId = model?.workspaceId ?? (workspaces[0] as string);
-      return context.json(await servingStatus(parts, workspaceId, { model, lastAnswer }), 200);
+      return context.json(await servingStatus(parts, workspaceId, model ?? null), 200);
     },
   ),
   route(

@@ -188,7 +188,7 @@ async function startClip(
   }));
 }
 
-/** Routes of predictions; `onEnd` hears of those on images. */
+/** Routes of predictions. */
 export const predictionRoutes: readonly Route[] = [
   route(
     {

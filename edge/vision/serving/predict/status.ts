@@ -8,6 +8,7 @@ import type { Parts } from "../../base/parts.ts";
 import type { ModelRow } from "../../models/registry.ts";
 import { servingNodes } from "../../tasks/nodes/nodes.ts";
 import type { TaskState } from "../../tasks/queue/states.ts";
+import { lastAnswer } from "../endpoints/last-answer.ts";
 import { edgeStatus } from "./edge.ts";
 import { subjectOf } from "./model-choice.ts";
 
@@ -28,17 +29,11 @@ async function useOf(database: Database, modelId: string): Promise<ModelUse> {
   return rows[0] as ModelUse;
 }
 
-/**
- * Says when a model last answered other than by the queue, epoch milliseconds; null where it did
- * not within a day.
- */
-export type LastAnswer = (parts: Parts, model: ModelRow) => Promise<number | null>;
-
 /** The status of a workspace whose active model this is. */
 export async function servingStatus(
   parts: Parts,
   workspaceId: string,
-  { model, lastAnswer }: { model: ModelRow | null; lastAnswer: LastAnswer },
+  model: ModelRow | null,
 ): Promise<ServeStatus> {
   const { database } = parts;
   const edge = edgeStatus(parts, model);

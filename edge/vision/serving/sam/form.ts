@@ -12,13 +12,13 @@ import { THRESHOLD_DEFAULT } from "../../../../shared/wire/labeling.ts";
 import { invalidRequest, issuesOf } from "../../../http/issues.ts";
 import { nullsAsNotGiven } from "../../../http/not-given.ts";
 import type { Parts } from "../../base/parts.ts";
+import { ClassName } from "../../labeling/classes.ts";
 import {
   CROP_CHARACTERS_MAX,
   EXEMPLARS_MAX,
   PROMPTS_MAX,
   SegmentBody,
 } from "../../labeling/jobs/bodies.ts";
-import { ClassName } from "../../labeling/jobs/classes.ts";
 import { unique } from "../../labeling/jobs/frame-references.ts";
 import type { FormField, FormFile, FormLimits } from "../../media/uploads/form.ts";
 import { IMAGE } from "../../media/uploads/media-types.ts";

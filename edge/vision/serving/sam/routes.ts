@@ -134,7 +134,7 @@ async function startClip(
   }
 }
 
-/** Registers the routes at which a segmenter is asked about an uploaded file. */
+/** Routes at which a segmenter is asked about an uploaded file. */
 export const samRoutes: readonly Route[] = [
   route(
     {

@@ -48,7 +48,7 @@ async function heldTask(database: Database, report: Report): Promise<Task> {
   return task;
 }
 
-/** Registers the routes at which a node asks for addresses. */
+/** Routes at which a node asks for addresses. */
 export const nodeObjectRoutes: readonly Route[] = [
   route(
     {

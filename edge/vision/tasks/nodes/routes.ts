@@ -354,7 +354,7 @@ const socketRoutes: readonly Route[] = [
   ),
 ];
 
-/** Registers the node protocol and the admin routes of this room. */
+/** The node protocol, whose outcomes these handlers take. */
 export const nodeRoutes = (handlers: HandlersByKind): readonly Route[] => [
   ...workRoutes,
   progressRoute(handlers),

@@ -5,7 +5,7 @@ import { Failure } from "../../../../shared/errors.ts";
 import type { Parts } from "../../base/parts.ts";
 import { findTask, markTaken } from "../../tasks/queue/queue.ts";
 import { announceEnd, stopUntold, trainEnded } from "./ended.ts";
-import { stopRun } from "./life.ts";
+import { stopRun } from "./moves.ts";
 import { enqueueRun, existingRun, moveRun, type RunRow, taskKey } from "./runs.ts";
 
 interface StrandedRun extends Record<string, unknown> {

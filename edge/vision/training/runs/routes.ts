@@ -25,7 +25,7 @@ import { type Route, route } from "../../base/route.ts";
 import { modelRecord } from "../../models/registry.ts";
 import { presignGet } from "../../tasks/objects.ts";
 import { issueTicket } from "../../tasks/progress/tickets.ts";
-import { deleteRun, editRun, failRun, registerBest, resumeRun, stopRun } from "./life.ts";
+import { deleteRun, editRun, failRun, registerBest, resumeRun, stopRun } from "./moves.ts";
 import { findRun, listEpochs, listRuns, type RunRow, runRecord, topicOf } from "./runs.ts";
 
 const tag = "Training";

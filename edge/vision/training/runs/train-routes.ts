@@ -38,7 +38,7 @@ const TrainBody = TrainSettings.extend({
   notes: text().max(10_000).default(""),
 });
 
-/** Registers the routes before a run, and its start. */
+/** Routes before a run, and its start. */
 export const trainRoutes: readonly Route[] = [
   route(
     {

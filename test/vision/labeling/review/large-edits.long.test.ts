@@ -5,7 +5,7 @@ import { sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";
 import type { Database } from "../../../../edge/http/database.ts";
 import { inSteps, STEP_MAX, undoChange } from "../../../../edge/vision/labeling/review/changes.ts";
-import { deleteClass, mergeClasses } from "../../../../edge/vision/labeling/review/classes.ts";
+import { deleteClass, mergeClasses } from "../../../../edge/vision/labeling/review/class-edits.ts";
 import { Change, Stats } from "../../../../shared/wire/labeling.ts";
 import {
   labelAs,

@@ -7,7 +7,8 @@ import type { Act } from "../../auth/audit.ts";
 import type { Parts } from "../../base/parts.ts";
 import { textList } from "../../base/sql.ts";
 import { requestCancel, requestRevoke } from "../../tasks/queue/interventions.ts";
-import { classExists, folded, unusedNumber } from "./classes.ts";
+import { classExists, folded, unusedNumber } from "../classes.ts";
+import { releaseExports } from "../datasets/exports.ts";
 import { groundAnother, type PromptedClass } from "./grounding.ts";
 import {
   addWarnings,
@@ -47,20 +48,10 @@ export async function editJob(
   ]);
 }
 
-/**
- * Readies what other rooms made of a job for its deletion; what is returned is done when the job is
- * gone.
- */
-export type BeforeDelete = (parts: Parts, job: JobRow) => Promise<() => Promise<void>>;
-
-/** Deletes a job with its annotations; its tasks are canceled. */
-export async function deleteJob(
-  parts: Parts,
-  job: JobRow,
-  beforeDelete: BeforeDelete,
-): Promise<void> {
+/** Deletes a job with its annotations and exports; its tasks are canceled. */
+export async function deleteJob(parts: Parts, job: JobRow): Promise<void> {
   await requestCancel(parts.database, { subject: subjectOf(job.id) });
-  const afterDelete = await beforeDelete(parts, job);
+  const afterDelete = await releaseExports(parts, job);
   await patientBatch(parts.database, [sql`DELETE FROM job WHERE id = ${job.id}::uuid`]);
   await afterDelete();
 }

@@ -8,7 +8,7 @@ import { callerOf } from "../../auth/scope.ts";
 import { type Route, route } from "../../base/route.ts";
 import { CompleteBody } from "./bodies.ts";
 import { experimentRecord } from "./experiments.ts";
-import { completeExperiment, resumeExperiment, suspendExperiment } from "./life.ts";
+import { completeExperiment, resumeExperiment, suspendExperiment } from "./moves.ts";
 import { type Promoter, rollBackPromotion } from "./promotion.ts";
 import { Experiment } from "./records.ts";
 import { experimentFor, experimentId } from "./routes.ts";
@@ -21,8 +21,8 @@ const promoterOf = (context: Parameters<typeof callerOf>[0]): Promoter => ({
   actOf: (action) => actOf(context, action),
 });
 
-/** Routes of experiments' lives. */
-export const experimentLifeRoutes: readonly Route[] = [
+/** Routes that move experiments: start, pause, resume, complete, stop, take back. */
+export const experimentMoveRoutes: readonly Route[] = [
   route(
     {
       call: "POST /experiments/{experiment_id}/pause",

@@ -3,8 +3,8 @@
 
 import { z } from "@hono/zod-openapi";
 import { type SQL, sql } from "drizzle-orm";
-import { Failure } from "../../../../shared/errors.ts";
-import { name, trimmed } from "../../../http/texts.ts";
+import { Failure } from "../../../shared/errors.ts";
+import { name, trimmed } from "../../http/texts.ts";
 
 const CHARACTERS_MAX = 200;
 /** A letter with its marks composes of so many characters at most in what people write. */

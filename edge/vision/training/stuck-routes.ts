@@ -1,11 +1,11 @@
 // What is stuck, for admins.
 
 import { z } from "@hono/zod-openapi";
-import { json } from "../../../http/route.ts";
-import { user } from "../../auth/audience.ts";
-import { callerOf, realmOf } from "../../auth/scope.ts";
-import { type Route, route } from "../../base/route.ts";
-import { listStuck, StuckWork } from "./stuck.ts";
+import { json } from "../../http/route.ts";
+import { user } from "../auth/audience.ts";
+import { callerOf, realmOf } from "../auth/scope.ts";
+import { type Route, route } from "../base/route.ts";
+import { listStuck, StuckWork } from "./stuck-work.ts";
 
 const tag = "Administration";
 

@@ -15,9 +15,9 @@ import {
   listExecutionSummaries,
 } from "../../markets/ingest/summaries.ts";
 import { timeOf } from "./backfill-plan.tsx";
+import { Empty, Facts, Live, State } from "./components.tsx";
 import { cellOf, Grid, Legend } from "./grid.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
-import { Empty, Facts, Live, State } from "./parts.tsx";
 import { AllRuns, RunTable } from "./runs.tsx";
 import { ScheduleTable } from "./schedules.tsx";
 import { isBusy, jobPath, number, seriesPath } from "./words.ts";

@@ -18,7 +18,7 @@ import {
   precisionRecallChart,
   resultsChart,
   type Scores,
-} from "../../../gpu-node/training/figures.ts";
+} from "../../../gpu-node/training/run-charts.ts";
 import {
   batchOf,
   drawSheet,

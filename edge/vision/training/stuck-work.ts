@@ -2,12 +2,12 @@
 
 import { z } from "@hono/zod-openapi";
 import { sql } from "drizzle-orm";
-import type { Database } from "../../../http/database.ts";
-import type { Realm } from "../../auth/scope.ts";
-import { idList } from "../../base/sql.ts";
-import { subjectOf as subjectOfJob } from "../../labeling/jobs/jobs.ts";
-import { type StuckTask, stuckTasks } from "../../tasks/overview.ts";
-import { subjectOf as subjectOfRun } from "./runs.ts";
+import type { Database } from "../../http/database.ts";
+import type { Realm } from "../auth/scope.ts";
+import { idList } from "../base/sql.ts";
+import { subjectOf as subjectOfJob } from "../labeling/jobs/jobs.ts";
+import { type StuckTask, stuckTasks } from "../tasks/overview.ts";
+import { subjectOf as subjectOfRun } from "./runs/runs.ts";
 
 /** A labeling job or a training run with tasks that are stuck. */
 export const StuckWork = z

@@ -3,7 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import type { Database } from "../../../http/database.ts";
-import { classExists, folded } from "../jobs/classes.ts";
+import { classExists, folded } from "../classes.ts";
 import { inJob } from "../jobs/jobs.ts";
 import {
   type Edit,
