@@ -27,11 +27,6 @@ export const auditEntry = pgTable(
     /** The fields that changed, as they were; null where there was nothing. */
     before: jsonb("before"),
     after: jsonb("after"),
-    /**
-     * Always null. Workers from before `actor_kind` name this column: a trigger of the migrations
-     * brings what they say into the columns above, so that they work until theirs is replaced.
-     */
-    detail: jsonb("detail"),
     /** The request's `X-Request-Id`, as its log line has it; null of what no request did. */
     requestId: text("request_id"),
   },

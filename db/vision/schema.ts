@@ -215,7 +215,7 @@ export const task = pgTable(
     idempotencyKey: text("idempotency_key").unique(),
     createdAt: createdAt(),
     startedAt: instant("started_at"),
-    /** When the newest attempt began; null before, and in rows of older releases. */
+    /** When the newest attempt began; null before. */
     claimedAt: instant("claimed_at"),
     endedAt: instant("ended_at"),
     /** Its subject's room has taken the outcome. */

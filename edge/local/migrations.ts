@@ -83,7 +83,15 @@ async function waitForOthers(client: pg.Client): Promise<void> {
   }
 }
 
-/** What is not applied yet, in the table that drizzle's own migrator keeps too. */
+/** Why a database, or a backup of one, is refused whose schema no migration of today's leads on. */
+export const TOO_OLD =
+  "the database is of a development version of Vantage whose migrations are no more: start over " +
+  "with an empty one, locally by npm start -- --reset";
+
+/**
+ * What is not applied yet, in the table that drizzle's own migrator keeps too. Fails where what was
+ * applied is older than all that there are.
+ */
 async function dueMigrations(client: pg.Client, folder: string): Promise<Migration[]> {
   await client.query(`
     CREATE SCHEMA IF NOT EXISTS drizzle;
@@ -93,9 +101,9 @@ async function dueMigrations(client: pg.Client, folder: string): Promise<Migrati
     "SELECT max(created_at) AS last FROM drizzle.__drizzle_migrations",
   );
   const last = Number(rows[0]?.last ?? 0);
-  return readMigrationFiles({ migrationsFolder: folder }).filter(
-    ({ folderMillis }) => folderMillis > last,
-  );
+  const all = readMigrationFiles({ migrationsFolder: folder });
+  if (last > 0 && all.every(({ folderMillis }) => folderMillis > last)) throw new Error(TOO_OLD);
+  return all.filter(({ folderMillis }) => folderMillis > last);
 }
 
 /** A migration's statements, without comments. */

@@ -112,6 +112,7 @@ it("describes the errors that follow from its audience and what it takes", async
     description: "For holders of the key.",
     errorsOfChanges: ["forbidden"],
   };
+  // It is never called: what a declaration's answers are is of no matter.
   const nothing = () => new Response() as never;
   const send = serviceOf([
     route({ ...declared("GET /plain"), who: anybody }, nothing),

@@ -205,16 +205,6 @@ describe("a whole backup", () => {
     await noteBackup({ name: "vision", connection }, record);
     expect(await noted(connection)).toEqual([record.made_at]);
   });
-
-  it("of a database of an older release, which cannot note it, is made all the same", async () => {
-    const { fresh, record } = await restoreDatabases();
-    const { port, credentials } = inject("postgres");
-    const connection = superuser(port, credentials.superuser, fresh.vision);
-    const owner = new pg.Client(connection);
-    await owner.connect();
-    await owner.query("DROP TABLE database_backup").finally(() => owner.end());
-    await expect(noteBackup({ name: "vision", connection }, record)).resolves.toBeUndefined();
-  });
 });
 
 describe("a bucket of another database", () => {

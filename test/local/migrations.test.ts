@@ -84,6 +84,15 @@ it("keeps migrations before one that fails, and goes on with that one", async ()
   expect(rows).toHaveLength(1);
 });
 
+it("refuses a database that no migration of today's leads on, and leaves it as it is", async () => {
+  const connection = await ownDatabase();
+  const client = await connect(connection);
+  await client.query("UPDATE drizzle.__drizzle_migrations SET created_at = 1");
+  await expect(migrateDatabase("markets", connection)).rejects.toThrow("npm start -- --reset");
+  const { rows } = await client.query("SELECT created_at FROM drizzle.__drizzle_migrations");
+  expect(rows).toEqual([{ created_at: "1" }]);
+});
+
 it("makes an index anew that a process began and did not end", async () => {
   const connection = await ownDatabase();
   const client = await connect(connection);

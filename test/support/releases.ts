@@ -1,5 +1,5 @@
-// Migrations of other releases: earlier ones, and later ones of tests' own, applied to a vision
-// database of many annotations while people read and edit them.
+// Migrations of later releases, of tests' own, applied to a vision database of many annotations
+// while people read and edit them.
 
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -21,16 +21,6 @@ export function laterRelease(database: DatabaseName, later: Readonly<Record<stri
   }
   writeFileSync(journal, JSON.stringify({ ...rest, entries }));
   return { folder, remove: () => rmSync(folder, { recursive: true }) };
-}
-
-/** Those of a database up to one; `remove` when they are applied. */
-export function earlierRelease(database: DatabaseName, last: string) {
-  const release = laterRelease(database, {});
-  const journal = join(release.folder, "meta/_journal.json");
-  const { entries, ...rest } = JSON.parse(readFileSync(journal, "utf8"));
-  const end = 1 + entries.findIndex(({ tag }: { tag: string }) => tag === last);
-  writeFileSync(journal, JSON.stringify({ ...rest, entries: entries.slice(0, end) }));
-  return release;
 }
 
 /** A column with a check, filled step by step, and an index of it. */

@@ -150,11 +150,6 @@ export async function noteBackup(
   const client = new pg.Client(connection);
   await client.connect();
   try {
-    // A database of an older release, backed up before its upgrade, has no such table.
-    const { rows } = await client.query<{ is: boolean }>(
-      "SELECT to_regclass('public.database_backup') IS NOT NULL AS is",
-    );
-    if (!rows[0]?.is) return;
     // This machine's clock may be ahead: a backup of the future would be fresh for too long.
     await client.query(
       `INSERT INTO database_backup AS b (made_at) VALUES (least($1::timestamptz, now()))

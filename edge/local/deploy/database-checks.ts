@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import pg from "pg";
 import { hasAdmin } from "../first-admin.ts";
-import { type DatabaseName, MIGRATIONS } from "../migrations.ts";
+import { type DatabaseName, MIGRATIONS, TOO_OLD } from "../migrations.ts";
 import type { Roles } from "../rights.ts";
 import { ROOT } from "../state.ts";
 import type { WorkerName } from "../workers.ts";
@@ -122,6 +122,9 @@ async function checkMigrations(client: pg.Client, database: DatabaseName): Promi
     : { rows: [] };
   const applied = rows[0]?.at ?? 0;
   const pending = entries.filter(({ when }) => when > applied);
+  if (applied > 0 && pending.length === entries.length) {
+    return { subject, finding: "different", detail: TOO_OLD, remedy: "name a new, empty database" };
+  }
   if (pending.length > 0) {
     const change = { kind: "database", database } as const;
     const detail = `${pending.length} of ${entries.length} migrations are to be applied`;

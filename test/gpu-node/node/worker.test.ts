@@ -55,12 +55,14 @@ beforeEach(() => {
   dir = mkdtempSync(join(tmpdir(), "vantage-worker-"));
   writeFileSync(join(dir, "child.mjs"), CHILD);
   [tasks, reported, weights, told, faults] = [[], [], [], [], 0];
+  // A claim of the test before may still wait for its answer: it is given nothing of this one's.
+  const own = tasks;
   const ended = Promise.withResolvers<void>();
   const line = { drain: () => ended.promise, close: () => ended.resolve() };
   const service: Partial<Service> = {
     claim: () => {
       claimed();
-      return new Promise((done) => setTimeout(() => done(tasks.pop() ?? null), 10));
+      return new Promise((done) => setTimeout(() => done(own.pop() ?? null), 10));
     },
     heartbeat: async ({ capabilities }) => {
       if (faults > 0) {

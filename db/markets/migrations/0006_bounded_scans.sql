@@ -1,2 +1,0 @@
-CREATE INDEX "series_sandbox" ON "series" USING btree ("id") WHERE sandbox;--> statement-breakpoint
-CREATE INDEX "vintage_published" ON "vintage" USING btree ("series_id","source_published_at") WHERE source_published_at IS NOT NULL;

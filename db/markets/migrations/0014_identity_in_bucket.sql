@@ -1,1 +1,0 @@
-ALTER TABLE "bucket_identity" ADD COLUMN "is_in_bucket" boolean DEFAULT false NOT NULL;

@@ -1,1 +1,0 @@
-ALTER TABLE "model" ADD COLUMN "metrics_rule" text DEFAULT 'iou_first' NOT NULL;

@@ -1,1 +1,0 @@
-ALTER TABLE "task" ADD COLUMN "frames_done" jsonb DEFAULT '[]'::jsonb NOT NULL;

@@ -1,2 +1,0 @@
-CREATE INDEX "device_boot_lines" ON "device_boot" USING btree ("device_id") WHERE lines > 0;--> statement-breakpoint
-CREATE INDEX "device_boot_empty" ON "device_boot" USING btree ("seen_at") WHERE lines = 0;
