@@ -1,12 +1,12 @@
 // One declaration a route: what it is called, who may call it, what it takes and what it answers.
 // Its guards, the security and the errors of its description, and the checks of its body and query
-// follow from that. Of two paths that fit a request the one with more words in it is meant,
-// whatever the order in which routes are listed.
+// follow from that. Of two paths that fit a request the one is meant that has a word where the
+// other first has a parameter, whatever the order in which routes are listed.
 
 import { createRoute, type RouteConfig, type RouteHandler, type z } from "@hono/zod-openapi";
 import type { Context, MiddlewareHandler } from "hono";
 import { bodyLimit } from "hono/body-limit";
-import { ERRORS, ErrorBody, type ErrorCode, Failure } from "../../shared/errors.ts";
+import { assert, ERRORS, ErrorBody, type ErrorCode, Failure } from "../../shared/errors.ts";
 import { type App, type AppEnv, answerOtherMethod } from "./app.ts";
 import { errorHeaders, type headers } from "./description.ts";
 import { invalidRequest, issuesOf } from "./issues.ts";
@@ -148,8 +148,13 @@ export function addRoutes<Opened>(
     return { declared, handle, ...at, config: describedRoute(app, declared, at) };
   });
   const ranked = placed.sort((one, other) => (rankOf(one.path) < rankOf(other.path) ? -1 : 1));
-  for (const [path, all] of Map.groupBy(ranked, (one) => one.path)) {
-    for (const one of all) register(app, one);
+  for (const all of Map.groupBy(ranked, (one) => rankOf(one.path)).values()) {
+    const [{ path = "" } = {}] = all;
+    for (const one of all) {
+      // One path would answer in place of the other that it does not know the method.
+      assert(one.path === path, `${one.path} names its parameters otherwise than ${path}`);
+      register(app, one);
+    }
     const methods = all.map(({ method }) => method.toUpperCase());
     app.all(path.replace(/\{(\w+)\}/g, ":$1"), (context) => answerOtherMethod(context, methods));
   }

@@ -83,7 +83,7 @@ async function waitForOthers(client: pg.Client): Promise<void> {
   }
 }
 
-/** Why a database, or a backup of one, is refused whose schema no migration of today's leads on. */
+/** Why a database is refused whose schema no migration of today's leads on. */
 export const TOO_OLD =
   "the database is of a development version of Vantage whose migrations are no more: start over " +
   "with an empty one, locally by npm start -- --reset";

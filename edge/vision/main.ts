@@ -50,8 +50,10 @@ const others: readonly TaskRoom[] = [
   workflows,
 ];
 const handlers: HandlersByKind = Object.assign({}, ...others.map((room) => room.handlers));
-const rooms: readonly Room[] = [auth, tasks(handlers), ...others];
-const duties: Duties = Object.assign({}, ...rooms.map((room) => room.duties), {
+const taskRoom = tasks(handlers);
+const rooms: readonly Room[] = [auth, taskRoom, ...others];
+// The queue's come first: a database that falls silent ends a minute.
+const duties: Duties = Object.assign({}, taskRoom.duties, ...rooms.map((room) => room.duties), {
   discarded: deleteOverdue,
 });
 const causes: Duties = Object.assign({}, ...rooms.map(({ incidents }) => incidents));

@@ -278,7 +278,7 @@ describe("a database that answers nothing", () => {
     await ticked;
     const duties = world.logs.filter((line) => line.includes('"event":"duty"'));
     expect(duties.map((line) => (JSON.parse(line) as { duty: string }).duty)).toEqual(
-      expect.arrayContaining(["heartbeat", "expired"]),
+      expect.arrayContaining(["heartbeat", "tasks"]),
     );
     way.mend();
     for (const service of ["markets", "console", "vision"] as const) {

@@ -11,7 +11,7 @@ import { createGunzip, createGzip } from "node:zlib";
 import pg from "pg";
 import { from as copyFrom, to as copyTo } from "pg-copy-streams";
 import { z } from "zod";
-import { type DatabaseName, MIGRATIONS, migrateDatabase, TOO_OLD } from "../migrations.ts";
+import { type DatabaseName, MIGRATIONS, migrateDatabase } from "../migrations.ts";
 import { ROOT } from "../state.ts";
 import type { Place } from "./places.ts";
 
@@ -157,7 +157,10 @@ async function migrateTo(connection: pg.ClientConfig, database: DatabaseName, at
   const journal = JSON.parse(readFileSync(join(own, "meta/_journal.json"), "utf8")) as {
     entries: { when: number }[];
   };
-  if (journal.entries.every(({ when }) => when > at)) throw new Error(TOO_OLD);
+  if (journal.entries.every(({ when }) => when > at)) {
+    const version = "a development version of Vantage whose migrations are no more";
+    throw new Error(`the backup's ${database} database is of ${version}: restore it by that one`);
+  }
   if (!journal.entries.some(({ when }) => when === at)) {
     throw new Error(`the backup's ${database} database is of a newer release than this one`);
   }

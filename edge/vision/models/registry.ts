@@ -11,6 +11,7 @@ import { batch, type Database, wireTime } from "../../http/database.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
 import { API, type Page } from "../base/api.ts";
 import { discardObjects } from "../base/discard.ts";
+import { type LoggedMove, stepBack } from "../base/history.ts";
 import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList, textList } from "../base/sql.ts";
 import { source } from "../tasks/objects.ts";
@@ -270,7 +271,7 @@ export async function listMoves(
 }
 
 /** Where a rollback leads. */
-export interface StepBack {
+export interface NameStepBack {
   modelId: string;
   /** What the name means now; the move back is only made while it still does. */
   from: string | null;
@@ -283,50 +284,30 @@ export interface StepBack {
  * Where a rollback of a name leads: to the model before the newest move that was not taken back
  * yet. Models that were deleted are passed over. Fails with `state_conflict` when there is none.
  */
-export async function stepBack(
+export async function nameStepBack(
   database: Database,
   { workspaceId, name }: Pick<Move, "workspaceId" | "name">,
-): Promise<StepBack> {
-  const { rows } = await database.execute<LoggedMove>(sql`
+): Promise<NameStepBack> {
+  const { rows } = await database.execute<NameMove>(sql`
     SELECT id::float8 AS id, from_model_id::text AS "from", to_model_id::text AS "to",
       rollback_of::float8 AS "rollbackOf",
       EXISTS (SELECT FROM model WHERE id = from_model_id) AS "exists"
       FROM model_move WHERE workspace_id = ${workspaceId}::uuid AND name = ${name} ORDER BY id`);
   const from = rows.at(-1)?.to ?? null;
-  const skipped: string[] = [];
-  for (const move of effectiveMoves(rows).toReversed()) {
-    if (move.from === null || move.from === from) continue;
-    if (move.exists) return { modelId: move.from, from, rollbackOf: move.id, skipped };
-    skipped.push(move.from);
-  }
+  const { move, skipped: passed } = await stepBack(rows, {
+    leadsBack: (one) => one.from !== null && one.from !== from,
+    isThere: async ({ exists }) => exists,
+  });
+  const skipped = passed.flatMap((one) => one.from ?? []);
+  if (move?.from) return { modelId: move.from, from, rollbackOf: move.id, skipped };
   const why = skipped.length > 0 ? "was deleted" : "is not there";
   throw new Failure("state_conflict", `a model that ${name} named before ${why}`, {
     data: { skipped },
   });
 }
 
-interface LoggedMove extends Record<string, unknown> {
-  id: number;
-  from: string | null;
-  to: string | null;
-  rollbackOf: number | null;
-  exists: boolean;
-}
-
-/**
- * The moves that stand, oldest first: those that no rollback took back. A rollback takes back the
- * move that it names and all that stood after it, so that each leads further back. Pure.
- */
-export function effectiveMoves<One extends Pick<LoggedMove, "id" | "rollbackOf">>(
-  moves: readonly One[],
-): One[] {
-  const standing: One[] = [];
-  for (const move of moves) {
-    if (move.rollbackOf === null) standing.push(move);
-    else while ((standing.at(-1)?.id ?? -1) >= move.rollbackOf) standing.pop();
-  }
-  return standing;
-}
+type NameMove = LoggedMove &
+  Record<string, unknown> & { from: string | null; to: string | null; exists: boolean };
 
 /**
  * Deletes a model that nothing names, then its weights, which its run lists no more; otherwise

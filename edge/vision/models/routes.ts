@@ -24,7 +24,7 @@ import {
   type ModelRow,
   modelRecord,
   moveName,
-  stepBack,
+  nameStepBack,
 } from "./registry.ts";
 
 const tag = "Models";
@@ -98,7 +98,7 @@ const rollbackRoute = (hooks: ModelHooks): Route =>
       const caller = callerOf(context);
       const { name, workspace_id } = context.req.valid("json");
       const workspaceId = workspaceFor(caller, workspace_id, "engineer");
-      const { skipped, ...back } = await stepBack(database, { workspaceId, name });
+      const { skipped, ...back } = await nameStepBack(database, { workspaceId, name });
       const model = await findModel(database, [workspaceId], back.modelId);
       if (name === "active") await hooks.beforeActive(parts, model);
       const act = actOf(context, "rollBackModel");

@@ -3,13 +3,13 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { effectiveMoves } from "../../../edge/vision/base/history.ts";
 import type { Parts } from "../../../edge/vision/base/parts.ts";
 import {
-  effectiveMoves,
   listMoves,
   moveName,
   namedModel,
-  stepBack,
+  nameStepBack,
 } from "../../../edge/vision/models/registry.ts";
 import type { Outcome } from "../../../shared/tasks/node-protocol.ts";
 import { ALIASES, Model, type ModelMove, type ModelName } from "../../../shared/wire/training.ts";
@@ -185,7 +185,7 @@ describe("rollback", () => {
   it("loses to somebody who moved the name meanwhile", async () => {
     await move("staging", 0);
     await move("staging", 1);
-    const { modelId, from, rollbackOf } = await stepBack(parts.database, {
+    const { modelId, from, rollbackOf } = await nameStepBack(parts.database, {
       workspaceId,
       name: "staging",
     });

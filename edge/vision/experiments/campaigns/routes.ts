@@ -1,5 +1,5 @@
 // Experiments over HTTP: begun, listed, read, deleted. What people do to one that is under way is
-// in `experiment-life-routes.ts`.
+// in `move-routes.ts`.
 
 import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";

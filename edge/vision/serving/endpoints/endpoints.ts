@@ -9,14 +9,13 @@ import { type EndpointMove, EndpointSettings } from "../../../../shared/wire/end
 import { batch, type Database, wireTime } from "../../../http/database.ts";
 import { jsonb } from "../../../http/storable.ts";
 import type { Page } from "../../base/api.ts";
+import { changeRevised, type LoggedMove, stepBack } from "../../base/history.ts";
 import type { Parts } from "../../base/parts.ts";
 import { breaksReference, idList } from "../../base/sql.ts";
-import { effectiveMoves, lockRegistry, type ModelRow, modelList } from "../../models/registry.ts";
+import { lockRegistry, type ModelRow, modelList } from "../../models/registry.ts";
 
 /** Endpoints of a workspace. */
 const ENDPOINTS_MAX = 100;
-/** A move that others keep coming before is given up. */
-const TRIES_MAX = 5;
 
 /** An endpoint. */
 export interface EndpointRow extends Record<string, unknown> {
@@ -227,39 +226,46 @@ export async function changeEndpoint(
     edit: (settings: EndpointSettings) => Promise<EndpointSettings>;
   },
 ): Promise<{ changed: EndpointRow; move: EndpointMove | null }> {
-  let seen = row;
-  for (let tries = 0; tries < TRIES_MAX; tries++) {
-    if (change.revision !== undefined && change.revision !== seen.revision) {
-      throw new Failure("revision_conflict", `the endpoint is at revision ${seen.revision}`, {
-        data: { revision: seen.revision },
-      });
-    }
-    const before = seen.settings;
-    const after = await change.edit(before);
-    if (isSame(before, after)) return { changed: seen, move: null };
-    const { actorId } = change;
-    const move = await moveOf(database, { row: seen, kind: "change", before, after, actorId });
-    seen = await findEndpoint(database, [row.workspaceId], { slug: row.slug });
-    if (seen.endpointId !== row.endpointId) throw notThere();
-    if (move) return { changed: seen, move };
-  }
-  throw new Failure("revision_conflict", "others keep changing the endpoint; try again");
+  const { actorId, revision, edit } = change;
+  const again = () => sameEndpoint(database, row);
+  return changeRevised<EndpointRow, { changed: EndpointRow; move: EndpointMove | null }>(row, {
+    what: "endpoint",
+    revision,
+    again,
+    change: async (seen) => {
+      const before = seen.settings;
+      const after = await edit(before);
+      if (isSame(before, after)) return { changed: seen, move: null };
+      const move = await moveOf(database, { row: seen, kind: "change", before, after, actorId });
+      return move && { changed: await again(), move };
+    },
+  });
 }
 
-/** Deletes an endpoint, with its keys as they are: taking it back brings both. */
+/** An endpoint as it is now; fails with `not_found` where its slug is another's by now. */
+async function sameEndpoint(database: Database, row: EndpointRow): Promise<EndpointRow> {
+  const found = await findEndpoint(database, [row.workspaceId], { slug: row.slug });
+  if (found.endpointId !== row.endpointId) throw notThere();
+  return found;
+}
+
+/**
+ * Deletes an endpoint, with its keys as they are: taking it back brings both. Fails with
+ * `revision_conflict` where others keep changing it.
+ */
 export async function deleteEndpoint(
   { database }: Pick<Parts, "database">,
   row: EndpointRow,
   actorId: string,
 ): Promise<void> {
-  let seen = row;
-  for (let tries = 0; tries < TRIES_MAX; tries++) {
-    const own = { row: seen, kind: "delete" as const, before: seen.settings, after: null };
-    if (await moveOf(database, { ...own, actorId })) return;
-    seen = await findEndpoint(database, [row.workspaceId], { slug: row.slug });
-    if (seen.endpointId !== row.endpointId) throw notThere();
-  }
-  throw new Failure("store_unavailable", "others keep changing the endpoint; try again");
+  await changeRevised(row, {
+    what: "endpoint",
+    again: () => sameEndpoint(database, row),
+    change: (seen) => {
+      const own = { row: seen, kind: "delete" as const, before: seen.settings, after: null };
+      return moveOf(database, { ...own, actorId });
+    },
+  });
 }
 
 /** Where a rollback of an endpoint leads. */
@@ -270,11 +276,7 @@ export interface EndpointStepBack {
   skipped: number[];
 }
 
-interface LoggedMove extends Record<string, unknown> {
-  id: number;
-  rollbackOf: number | null;
-  before: EndpointSettings | null;
-}
+type SettingsMove = LoggedMove & Record<string, unknown> & { before: EndpointSettings | null };
 
 /**
  * Where a rollback leads: to what the endpoint was before the newest move that was not taken back
@@ -284,17 +286,16 @@ export async function endpointStepBack(
   database: Database,
   row: EndpointRow,
 ): Promise<EndpointStepBack> {
-  const { rows } = await database.execute<LoggedMove>(sql`
+  const { rows } = await database.execute<SettingsMove>(sql`
     SELECT id::float8 AS id, rollback_of::float8 AS "rollbackOf", before FROM endpoint_move
      WHERE endpoint_id = ${row.endpointId}::uuid ORDER BY id`);
-  const skipped: number[] = [];
-  for (const { id, before } of effectiveMoves(rows).toReversed()) {
-    if (before === null || (!row.deleted && isSame(before, row.settings))) continue;
-    if (await areThere(database, row.workspaceId, pinnedModels(before))) {
-      return { settings: before, rollbackOf: id, skipped };
-    }
-    skipped.push(id);
-  }
+  const { move, skipped: passed } = await stepBack(rows, {
+    leadsBack: ({ before }) => before !== null && (row.deleted || !isSame(before, row.settings)),
+    isThere: async ({ before }) =>
+      before !== null && areThere(database, row.workspaceId, pinnedModels(before)),
+  });
+  const skipped = passed.map(({ id }) => id);
+  if (move?.before) return { settings: move.before, rollbackOf: move.id, skipped };
   const why = skipped.length > 0 ? "names models that were deleted" : "is not there";
   throw new Failure("state_conflict", `what the endpoint was before ${why}`, { data: { skipped } });
 }

@@ -189,6 +189,7 @@ export const endpointRoutes: readonly Route[] = [
       params: slugParam,
       query: z.object(slugQuery),
       answers: { 204: { description: "the endpoint is gone" } },
+      errors: ["revision_conflict"],
     },
     async (context) => {
       const name = { ...context.req.valid("param"), ...context.req.valid("query") };

@@ -8,15 +8,15 @@ import type { WorkflowDefinition } from "../../../../shared/workflow/definition.
 import { batch, type Database, wireTime } from "../../../http/database.ts";
 import { jsonb } from "../../../http/storable.ts";
 import type { Page } from "../../base/api.ts";
+import { changeRevised, type LoggedMove, stepBack } from "../../base/history.ts";
 import type { Parts } from "../../base/parts.ts";
 import { instant } from "../../base/sql.ts";
-import { effectiveMoves, lockRegistry } from "../../models/registry.ts";
+import { lockRegistry } from "../../models/registry.ts";
 import {
-  checkRevision,
+  changeWorkflow,
   findWorkflow,
-  keepChanging,
   notThere,
-  TRIES_MAX,
+  sameWorkflow,
   WORKFLOWS_MAX,
   type WorkflowRow,
 } from "./workflows.ts";
@@ -63,22 +63,15 @@ export interface NewDeployment {
  * of its sub-workflows, is no move. Fails with `revision_conflict` where another change came
  * before.
  */
-export async function deployWorkflow(
+export const deployWorkflow = (
   parts: MoveParts,
   row: WorkflowRow,
   deployment: NewDeployment,
-): Promise<WorkflowRow> {
-  let seen = row;
-  for (let tries = 0; tries < TRIES_MAX; tries++) {
-    checkRevision(seen, deployment.revision);
-    const isDone = await deployAt(parts, seen, deployment);
-    const { revision } = seen;
-    seen = await findWorkflow(parts.database, [row.workspaceId], { slug: row.slug });
-    if (seen.workflowId !== row.workflowId) throw notThere();
-    if (isDone || seen.revision === revision) return seen;
-  }
-  throw keepChanging();
-}
+): Promise<WorkflowRow> =>
+  changeWorkflow(parts.database, row, {
+    revision: deployment.revision,
+    change: (seen) => deployAt(parts, seen, deployment),
+  });
 
 /** Deploys over the revision that was seen; false where it is served, or another change came. */
 async function deployAt(
@@ -136,33 +129,18 @@ export async function deleteWorkflow(
   row: WorkflowRow,
   actorId: string,
 ): Promise<void> {
-  let seen = row;
-  for (let tries = 0; tries < TRIES_MAX; tries++) {
-    const before = seen.deploymentId;
-    const move = { row: seen, kind: "delete" as const, before, after: null, actorId };
-    if ((await moveAt(parts, move)) !== null) return;
-    seen = await findWorkflow(parts.database, [row.workspaceId], { slug: row.slug });
-    if (seen.workflowId !== row.workflowId) throw notThere();
-  }
-  throw keepChanging();
+  await changeRevised(row, {
+    what: "workflow",
+    again: () => sameWorkflow(parts.database, row),
+    change: (seen) => {
+      const before = seen.deploymentId;
+      return moveAt(parts, { row: seen, kind: "delete", before, after: null, actorId });
+    },
+  });
 }
 
-interface LoggedMove extends Record<string, unknown> {
-  id: number;
-  rollbackOf: number | null;
-  kind: WorkflowMove["kind"];
-  before: string | null;
-}
-
-/**
- * Where a rollback leads: to what was served before the newest move that was not taken back yet. A
- * deletion is taken back also where nothing was served. Null: there is nothing before.
- */
-function stepBack(row: WorkflowRow, moves: readonly LoggedMove[]): LoggedMove | null {
-  const isBack = ({ kind, before }: LoggedMove) =>
-    kind === "delete" ? row.deleted : before !== null && before !== row.deploymentId;
-  return effectiveMoves(moves).toReversed().find(isBack) ?? null;
-}
+type DeploymentMove = LoggedMove &
+  Record<string, unknown> & { kind: WorkflowMove["kind"]; before: string | null };
 
 /**
  * Takes back the newest move of a workflow that stands; returns the workflow and the move. Fails
@@ -175,10 +153,14 @@ export async function rollBackWorkflow(
 ): Promise<{ workflow: WorkflowRow; move: WorkflowMove }> {
   const { database } = parts;
   const { workspaceId, workflowId, slug } = row;
-  const { rows } = await database.execute<LoggedMove>(sql`
+  const { rows } = await database.execute<DeploymentMove>(sql`
     SELECT id::float8 AS id, rollback_of::float8 AS "rollbackOf", kind, before_id::text AS before
       FROM workflow_move WHERE workflow_id = ${workflowId}::uuid ORDER BY id`);
-  const back = stepBack(row, rows);
+  // A deletion is taken back also where nothing was served.
+  const { move: back } = await stepBack(rows, {
+    leadsBack: ({ kind, before }) =>
+      kind === "delete" ? row.deleted : before !== null && before !== row.deploymentId,
+  });
   if (!back) {
     throw new Failure("state_conflict", `nothing was served by ${slug} before what is served now`);
   }

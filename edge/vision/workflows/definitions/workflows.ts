@@ -8,6 +8,7 @@ import type { Workflow } from "../../../../shared/wire/workflows.ts";
 import type { WorkflowDefinition } from "../../../../shared/workflow/definition.ts";
 import { batch, type Database, wireTime } from "../../../http/database.ts";
 import { jsonb } from "../../../http/storable.ts";
+import { changeRevised } from "../../base/history.ts";
 import type { Parts } from "../../base/parts.ts";
 import { idList, instant } from "../../base/sql.ts";
 import { lockRegistry } from "../../models/registry.ts";
@@ -16,8 +17,6 @@ import { lockRegistry } from "../../models/registry.ts";
 export const WORKFLOWS_MAX = 200;
 /** Versions of a workflow. */
 const VERSIONS_MAX = 1_000;
-/** A change that others keep coming before is given up. */
-export const TRIES_MAX = 5;
 
 /** A saved workflow. */
 export interface WorkflowRow extends Record<string, unknown> {
@@ -173,39 +172,51 @@ export interface WorkflowEdit {
   actorId: string;
 }
 
-/** Fails with `revision_conflict` unless a workflow is at the revision that was seen. */
-export function checkRevision(row: WorkflowRow, revision: number | undefined): void {
-  if (revision === undefined || revision === row.revision) return;
-  throw new Failure("revision_conflict", `the workflow is at revision ${row.revision}`, {
-    data: { revision: row.revision },
-  });
+/** A workflow as it is now; fails with `not_found` where its slug is another's by now. */
+export async function sameWorkflow(database: Database, row: WorkflowRow): Promise<WorkflowRow> {
+  const found = await findWorkflow(database, [row.workspaceId], { slug: row.slug });
+  if (found.workflowId !== row.workflowId) throw notThere();
+  return found;
 }
 
-/** What is said where others keep changing a workflow. */
-export const keepChanging = () =>
-  new Failure("revision_conflict", "others keep changing the workflow; try again");
+/**
+ * Changes a workflow as it is now; returns it as it is then. `change` says whether it made one; it
+ * made none where nothing was to do, or where another change came before. Fails with
+ * `revision_conflict` where a revision is given and is not the workflow's any more.
+ */
+export const changeWorkflow = (
+  database: Database,
+  row: WorkflowRow,
+  {
+    revision,
+    change,
+  }: { revision?: number | undefined; change: (seen: WorkflowRow) => Promise<boolean> },
+): Promise<WorkflowRow> =>
+  changeRevised(row, {
+    what: "workflow",
+    revision,
+    again: () => sameWorkflow(database, row),
+    change: async (seen) => {
+      const isMade = await change(seen);
+      const now = await sameWorkflow(database, row);
+      return isMade || now.revision === seen.revision ? now : null;
+    },
+  });
 
 /**
  * Saves a workflow; returns it as it is then. Another definition is a new version; an edit that
  * changes nothing makes none. Fails with `revision_conflict` where `revision` is given and is not
  * the workflow's any more.
  */
-export async function saveWorkflow(
+export const saveWorkflow = (
   parts: Pick<Parts, "database" | "clock">,
   row: WorkflowRow,
   edit: WorkflowEdit,
-): Promise<WorkflowRow> {
-  let seen = row;
-  for (let tries = 0; tries < TRIES_MAX; tries++) {
-    checkRevision(seen, edit.revision);
-    const isSaved = await saveAt(parts, seen, edit);
-    const { revision } = seen;
-    seen = await findWorkflow(parts.database, [row.workspaceId], { slug: row.slug });
-    if (seen.workflowId !== row.workflowId) throw notThere();
-    if (isSaved || seen.revision === revision) return seen;
-  }
-  throw keepChanging();
-}
+): Promise<WorkflowRow> =>
+  changeWorkflow(parts.database, row, {
+    revision: edit.revision,
+    change: (seen) => saveAt(parts, seen, edit),
+  });
 
 /** Saves an edit of the revision that was seen; false where nothing was to do, or another came. */
 async function saveAt(
