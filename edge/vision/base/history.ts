@@ -15,7 +15,8 @@ interface Thing {
 /**
  * Makes a change of a row as it is now. `change` gives null where another change came before; it
  * is tried again with what `again` finds then. Fails with `revision_conflict` where a revision is
- * given and the row is at another one, and where others keep coming before; messages call it `what`.
+ * given and the row is at another one, and where others keep coming before. `what` is the thing's
+ * name in messages.
  */
 export async function changeRevised<Row extends Thing, Changed>(
   row: Row,

@@ -14,7 +14,6 @@ import {
   type Script,
   scriptedNode,
 } from "../../../support/scripted-node.ts";
-import { alterTables } from "../../../support/transactions.ts";
 import { newTenant, register as registerPerson } from "../../../support/vision.ts";
 import { createWorld, type World } from "../../../support/world.ts";
 
@@ -254,21 +253,6 @@ describe("a change", () => {
     expect(await response.json()).toMatchObject({ code: "revision_conflict", revision: 2 });
     expect(response.status).toBe(409);
     expect((await read(slug)).settings.confidence).toBe(0.6);
-  });
-
-  it("that others come before each time it is tried is given up, and so is a deletion", async () => {
-    const { slug } = await make();
-    await alterTables(
-      world.visionDatabase,
-      `CREATE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-         IF OLD.slug = '${slug}' THEN RETURN NULL; END IF; RETURN NEW; END $$`,
-      "CREATE TRIGGER stays BEFORE UPDATE ON endpoint FOR EACH ROW EXECUTE FUNCTION stays()",
-    );
-    const refused = [409, "revision_conflict"];
-    const path = `/endpoints/${slug}`;
-    expect(await engineer.refused("PATCH", path, { confidence: 0.6 })).toEqual(refused);
-    expect(await engineer.refused("DELETE", path)).toEqual(refused);
-    await alterTables(world.visionDatabase, "DROP TRIGGER stays ON endpoint");
   });
 
   it("is not lost among others at once, each of them in the log", async () => {
