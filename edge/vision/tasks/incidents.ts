@@ -7,7 +7,7 @@ import { wireTime } from "../../http/database.ts";
 import { jsonb } from "../../http/storable.ts";
 import { type IncidentParts, noteIncidents } from "../auth/incidents/incidents.ts";
 import { instant } from "../base/sql.ts";
-import { claims, IS_LOST } from "./nodes/nodes.ts";
+import { IS_LOST, nodesWhere } from "./nodes/nodes.ts";
 import { JUDGED } from "./overview.ts";
 
 /** A queue whose first in line waits for so long, with nothing claimed meanwhile, stands still. */
@@ -67,7 +67,7 @@ export async function noticeStalledQueues(parts: IncidentParts): Promise<void> {
        WHERE first.since <= ${since} AND NOT ${isMoving(sql`first.kind`)}
          AND ${watchedFor(STALLED_MS, now)}
          AND (SELECT coalesce(bool_or(NOT ${isBusy}), true) FROM node
-           WHERE ${claims(sql`first.kind`, sql`first.workspace_id`)})`,
+           WHERE ${nodesWhere({ kind: sql`first.kind`, workspaceId: sql`first.workspace_id` })})`,
     isOver: sql`(${isMoving(sql`i.subject`)}
       OR NOT EXISTS (SELECT FROM task WHERE kind = i.subject AND ${waits}))`,
   });

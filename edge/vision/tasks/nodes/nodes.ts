@@ -34,10 +34,48 @@ const LIVE = sql`node.revoked_at IS NULL
 /** Whether a row of `node` was not heard of for a minute, and should have been. */
 export const IS_LOST = sql`(node.revoked_at IS NULL AND NOT (${LIVE}))`;
 
-/** Whether a row of `node` claims tasks of a kind and of a workspace now. */
-export const claims = (kind: SQL, workspaceId: SQL): SQL =>
-  sql`(${LIVE} AND NOT node.draining AND node.capabilities->'kinds' ? ${kind}
-    AND ${serves(workspaceId)})`;
+/** Names of segmenters that one node must have; null is any, which is then its default. */
+export type SegmenterNames = readonly (string | null)[];
+
+/** Which nodes are meant. What is left out of it is of no matter. */
+export interface WantedNodes {
+  /** Whose tasks they take: the operators' nodes serve all. */
+  workspaceId: string | SQL;
+  kind?: string | SQL;
+  /** When they were heard of: `lately` those that claim now, or since an instant, or ever. */
+  heard?: "lately" | "ever" | { since: SQL };
+  segmenters?: SegmenterNames;
+  /** Whether they keep a direct line. */
+  line?: true;
+}
+
+/** Whether a row of `node` is one of those that are meant, as a condition. */
+export function nodesWhere({
+  workspaceId,
+  kind,
+  heard = "lately",
+  segmenters = [],
+  line,
+}: WantedNodes): SQL {
+  const conditions = [
+    heard === "lately" ? sql`${LIVE} AND NOT node.draining` : sql`node.revoked_at IS NULL`,
+    sql`(node.workspace_id IS NULL OR node.workspace_id = ${idOf(workspaceId)})`,
+    ...segmenters.map((name) => sql`(${hasSegmenter(name)})`),
+  ];
+  if (typeof heard === "object") conditions.push(sql`node.last_heartbeat_at > ${heard.since}`);
+  if (kind !== undefined) conditions.push(sql`node.capabilities->'kinds' ? ${kind}`);
+  if (line) conditions.push(sql`node.capabilities->'line' = 'true'`);
+  return sql`(${sql.join(conditions, sql` AND `)})`;
+}
+
+const idOf = (id: string | SQL): SQL => (typeof id === "string" ? sql`${id}::uuid` : id);
+
+/** Whether a row of `node` has the segmenter of a name; of null, any. */
+const hasSegmenter = (name: string | null): SQL =>
+  name === null
+    ? sql`jsonb_array_length(node.capabilities->'segmenters') > 0`
+    : sql`node.capabilities->'segmenters' @>
+        jsonb_build_array(jsonb_build_object('name', ${name}::text))`;
 
 /** A new secret of so many random bytes. */
 const secretText = (prefix: string, bytes: number): string => prefix + randomText(bytes);
@@ -200,14 +238,9 @@ export async function revokeNode(
   return rows.length > 0;
 }
 
-/** Whether a row of `node` may claim tasks of a workspace: the operators' nodes serve all. */
-const serves = (workspaceId: SQL): SQL =>
-  sql`(node.workspace_id IS NULL OR node.workspace_id = ${workspaceId})`;
-
 /** How many live nodes take a workspace's tasks of a kind, as a subselect; `also` narrows it. */
 export const offering = (kind: string, workspaceId: SQL, also = sql`true`): SQL => sql`(
-  SELECT count(*)::int FROM node WHERE ${LIVE} AND NOT draining
-     AND capabilities->'kinds' ? ${kind} AND ${serves(workspaceId)} AND ${also})`;
+  SELECT count(*)::int FROM node WHERE ${nodesWhere({ kind, workspaceId })} AND ${also})`;
 
 /** Whether a row of `node` has first weights of a set for a variant. */
 export const hasWeights = (dataset: SQL, variant: SQL): SQL =>
@@ -231,22 +264,10 @@ export async function knownWeights(
   return rows.map(({ weights }) => weights);
 }
 
-/** Names of segmenters that one node must have; null is any, which is then its default. */
-export type SegmenterNames = readonly (string | null)[];
-
-/** Live nodes that take a workspace's tasks of a kind, and have all of some segmenters. */
-export async function offeringNodes(
-  database: Database,
-  {
-    kind,
-    workspaceId,
-    segmenters = [],
-  }: { kind: string; workspaceId: string; segmenters?: SegmenterNames },
-): Promise<number> {
+/** How many nodes are meant. */
+export async function offeringNodes(database: Database, wanted: WantedNodes): Promise<number> {
   const { rows } = await database.execute<{ count: number }>(sql`
-    SELECT count(*)::int AS count FROM node WHERE ${LIVE} AND NOT draining
-       AND capabilities->'kinds' ? ${kind} AND ${serves(sql`${workspaceId}::uuid`)}
-       AND ${hasSegmenters(segmenters)}`);
+    SELECT count(*)::int AS count FROM node WHERE ${nodesWhere(wanted)}`);
   return rows[0]?.count ?? 0;
 }
 
@@ -266,8 +287,7 @@ export const hasHeardOfNode = ({
   names,
   since,
 }: Record<"workspaceId" | "names" | "since", SQL> & { kind: string }): SQL => sql`EXISTS (
-  SELECT FROM node WHERE revoked_at IS NULL AND last_heartbeat_at > ${since}
-     AND capabilities->'kinds' ? ${kind} AND ${serves(workspaceId)}
+  SELECT FROM node WHERE ${nodesWhere({ kind, workspaceId, heard: { since } })}
      AND NOT EXISTS (SELECT FROM unnest(${names}) AS wanted(name)
        WHERE NOT capabilities->'segmenters' @>
          jsonb_build_array(jsonb_build_object('name', wanted.name))))`;
@@ -283,8 +303,7 @@ export async function knownSegmenters(
   const { rows } = await database.execute<{ names: string[] }>(sql`
     SELECT coalesce(array_agg(DISTINCT one->>'name') FILTER (WHERE one IS NOT NULL), '{}') AS names
       FROM node LEFT JOIN LATERAL jsonb_array_elements(capabilities->'segmenters') AS one ON true
-     WHERE revoked_at IS NULL AND capabilities->'kinds' ? ${kind}
-       AND ${serves(sql`${workspaceId}::uuid`)}
+     WHERE ${nodesWhere({ kind, workspaceId, heard: "ever" })}
     HAVING count(*) > 0`);
   return rows[0]?.names ?? null;
 }
@@ -297,8 +316,7 @@ export async function servingNodes(
   const { rows } = await database.execute<{ able: number; warm: number }>(sql`
     SELECT count(*)::int AS able,
       (count(*) FILTER (WHERE ${model ? isModelOpen(model) : sql`false`}))::int AS warm FROM node
-     WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? 'predict'
-       AND ${serves(sql`${workspaceId}::uuid`)}`);
+     WHERE ${nodesWhere({ kind: "predict", workspaceId })}`);
   return rows[0] ?? { able: 0, warm: 0 };
 }
 
@@ -315,7 +333,7 @@ export const listLineNodes = (
   database: Database,
   { workspaceId, ...model }: { workspaceId: string } & OpenedModel,
 ): Promise<LineNode[]> =>
-  lineNodes(database, workspaceId, { kind: "predict", isWarm: isModelOpen(model) });
+  lineNodes(database, { workspaceId, kind: "predict", isWarm: isModelOpen(model) });
 
 /**
  * The nodes with a direct line on which a workspace may run a workflow: they have all segmenters
@@ -334,10 +352,11 @@ export const listWorkflowNodes = (
     ...models.map(isModelOpen),
     ...segmenters.map((name) => isOpen(sql`${SEGMENTER_PREFIX} || ${nameOrDefault(name)}`)),
   ];
-  return lineNodes(database, workspaceId, {
+  return lineNodes(database, {
+    workspaceId,
     kind: "workflow",
+    segmenters,
     isWarm: sql.join([sql`true`, ...opened], sql` AND `),
-    when: hasSegmenters(segmenters),
   });
 };
 
@@ -348,20 +367,17 @@ export const listWorkflowNodes = (
 export const listSegmenterNodes = (
   database: Database,
   { workspaceId, segmenter }: { workspaceId: string; segmenter: string | null },
-): Promise<LineNode[]> => {
-  return lineNodes(database, workspaceId, {
+): Promise<LineNode[]> =>
+  lineNodes(database, {
+    workspaceId,
     kind: "sam",
+    segmenters: segmenter === null ? [] : [segmenter],
     isWarm: isOpen(sql`${SEGMENTER_PREFIX} || ${nameOrDefault(segmenter)}`),
-    when: segmenter === null ? sql`true` : hasSegmenter(segmenter),
   });
-};
 
 /** A node's default segmenter is the first that it lists. */
 const nameOrDefault = (name: string | null): SQL =>
   sql`coalesce(${name}::text, capabilities->'segmenters'->0->>'name')`;
-
-const hasSegmenter = (name: string): SQL =>
-  sql`capabilities->'segmenters' @> jsonb_build_array(jsonb_build_object('name', ${name}::text))`;
 
 /** Nodes of older releases do not say at which size: taken is the one it was trained for. */
 const isModelOpen = ({ modelId, imageSize }: OpenedModel): SQL =>
@@ -371,31 +387,15 @@ const isModelOpen = ({ modelId, imageSize }: OpenedModel): SQL =>
     ELSE ${isOpen(sql`${modelId}`)} AND ${imageSize}::int
       = (SELECT image_size FROM model WHERE id = ${modelId}::uuid) END`;
 
-const hasSegmenters = (names: SegmenterNames): SQL =>
-  sql.join(
-    [
-      sql`true`,
-      ...names.map((name) =>
-        name === null
-          ? sql`jsonb_array_length(capabilities->'segmenters') > 0`
-          : hasSegmenter(name),
-      ),
-    ],
-    sql` AND `,
-  );
-
 const isOpen = (name: SQL): SQL => sql`capabilities->'loaded' ? (${name})::text`;
 
 async function lineNodes(
   database: Database,
-  workspaceId: string,
-  { kind, isWarm, when = sql`true` }: { kind: LineKind; isWarm: SQL; when?: SQL },
+  { isWarm, ...wanted }: WantedNodes & { kind: LineKind; isWarm: SQL },
 ): Promise<LineNode[]> {
   const { rows } = await database.execute<LineNode>(sql`
-    SELECT id::text AS "nodeId", name,
-        coalesce(${isWarm}, false) AS warm
-      FROM node WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? ${kind}
-       AND capabilities->'line' = 'true' AND (${when}) AND ${serves(sql`${workspaceId}::uuid`)}`);
+    SELECT id::text AS "nodeId", name, coalesce(${isWarm}, false) AS warm
+      FROM node WHERE ${nodesWhere({ ...wanted, line: true })}`);
   return rows;
 }
 
@@ -477,6 +477,6 @@ export async function listCapabilities(
 ): Promise<Capabilities[]> {
   const { rows } = await database.execute<{ capabilities: Capabilities }>(sql`
     SELECT capabilities FROM node
-     WHERE ${LIVE} AND NOT draining AND ${serves(sql`${workspaceId}::uuid`)} ORDER BY created_at`);
+     WHERE ${nodesWhere({ workspaceId })} ORDER BY created_at`);
   return rows.map(({ capabilities }) => capabilities);
 }
