@@ -51,7 +51,7 @@ export async function requireOwnBucket(pair: Pair, { mayAdopt = false } = {}): P
   }
   if (found !== null && found !== own?.id) throw foreign(own, found);
   if (!mayAdopt && !own?.isInBucket) return;
-  // One that was written and only not noted is the bucket's already.
+  // A bucket that holds the identity while the row does not say so is the database's already.
   if (!mayAdopt || (found === null && !(await isItsOwn(pair)))) throw foreign(own, found);
   await adoptBucket(pair);
   paired.add(database);
@@ -74,7 +74,7 @@ export async function adoptBucket({ database, bucket }: Omit<Pair, "named">): Pr
     const httpMetadata = { contentType: "application/json" };
     await bucket.put(IDENTITY_KEY, JSON.stringify({ id }), { httpMetadata });
   }
-  // Noted last, so that whoever is stopped before it is only as far as one who has not begun.
+  // Set last: a process that is killed before it leaves the pair as one without an identity.
   await database.execute(
     sql`UPDATE bucket_identity SET is_in_bucket = true WHERE NOT is_in_bucket`,
   );

@@ -17,7 +17,7 @@ import {
   workspaceQuery,
 } from "./runs/bodies.ts";
 import { askedOfDeployed, broughtBy, deployedFor } from "./runs/requests.ts";
-import { awaited, heldBody } from "./runs/routes.ts";
+import { awaited, heldBody, RUN_ERRORS } from "./runs/routes.ts";
 import { runWorkflow } from "./runs/runs.ts";
 
 const body = jsonBody(ServeBody, { bytesMax: RUN_BODY_BYTES_MAX });
@@ -45,18 +45,7 @@ export const servingRoutes: readonly Route[] = [
         content: { ...body.content, "multipart/form-data": { schema: FORMS.serve } },
       },
       answers: { 200: json("what it came to", RunAnswer) },
-      errors: [
-        "state_conflict",
-        "revision_conflict",
-        "file_too_large",
-        "quota_exceeded",
-        "unsupported_media",
-        "invalid_workflow",
-        "workflow_failed",
-        "overloaded",
-        "task_failed",
-        "no_node",
-      ],
+      errors: ["state_conflict", "revision_conflict", ...RUN_ERRORS],
     },
     async (context) => {
       const parts = context.var.service;

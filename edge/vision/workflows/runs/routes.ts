@@ -29,6 +29,18 @@ import { imageInput } from "./video-runs.ts";
 
 const tag = "Workflows";
 
+/** Errors of a route that runs a workflow on what is sent along. */
+export const RUN_ERRORS = [
+  "file_too_large",
+  "quota_exceeded",
+  "unsupported_media",
+  "invalid_workflow",
+  "workflow_failed",
+  "overloaded",
+  "task_failed",
+  "no_node",
+] as const;
+
 /** Holds the memory that a JSON body with images takes, while it is worked on. */
 export const heldBody: MiddlewareHandler = async (context, next) => {
   if (isForm(context)) return next();
@@ -87,17 +99,7 @@ export const workflowRunRoutes: readonly Route[] = [
         content: { ...body.content, "multipart/form-data": { schema: FORMS.run } },
       },
       answers: { 200: json("what it came to", RunAnswer) },
-      errors: [
-        "not_found",
-        "file_too_large",
-        "quota_exceeded",
-        "unsupported_media",
-        "invalid_workflow",
-        "workflow_failed",
-        "overloaded",
-        "task_failed",
-        "no_node",
-      ],
+      errors: ["not_found", ...RUN_ERRORS],
     },
     async (context) => {
       const parts = context.var.service;
@@ -145,20 +147,7 @@ export const workflowRunRoutes: readonly Route[] = [
       }),
       body: fileBody,
       answers: { 200: json("what it came to", RunAnswer) },
-      errors: [
-        "bad_body",
-        "not_found",
-        "state_conflict",
-        "file_too_large",
-        "quota_exceeded",
-        "body_too_large",
-        "unsupported_media",
-        "invalid_workflow",
-        "workflow_failed",
-        "overloaded",
-        "task_failed",
-        "no_node",
-      ],
+      errors: ["bad_body", "not_found", "state_conflict", ...RUN_ERRORS, "body_too_large"],
     },
     async (context) => {
       const parts = context.var.service;

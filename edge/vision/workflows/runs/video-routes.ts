@@ -25,6 +25,7 @@ import { videoRunEnded } from "./ended.ts";
 import { storeImages } from "./inputs.ts";
 import { imagesOf, requireWorkflowNode } from "./node-runs.ts";
 import { askedAdHoc, askedOfDeployed, deployedFor, inputsIn } from "./requests.ts";
+import { RUN_ERRORS } from "./routes.ts";
 import type { ServedRun } from "./runs.ts";
 import { cancelVideoRun, clipTask, findVideoRun, imageInput, isOver } from "./video-runs.ts";
 
@@ -156,19 +157,7 @@ export const videoRunRoutes: readonly Route[] = [
       query: z.object({ ...workspaceQuery, ...dryRunQuery, ...clipQuery }),
       body: formBody(FORMS.runVideo),
       answers: responses,
-      errors: [
-        "bad_body",
-        "not_found",
-        "file_too_large",
-        "quota_exceeded",
-        "too_many_frames",
-        "unsupported_media",
-        "invalid_workflow",
-        "workflow_failed",
-        "overloaded",
-        "task_failed",
-        "no_node",
-      ],
+      errors: ["bad_body", "not_found", ...RUN_ERRORS, "too_many_frames"],
     },
     async (context) => {
       const parts = context.var.service;
@@ -194,19 +183,7 @@ export const videoRunRoutes: readonly Route[] = [
       query: z.object({ ...workspaceQuery, ...dryRunQuery, ...clipQuery }),
       body: formBody(FORMS.serveVideo),
       answers: responses,
-      errors: [
-        "bad_body",
-        "state_conflict",
-        "file_too_large",
-        "quota_exceeded",
-        "too_many_frames",
-        "unsupported_media",
-        "invalid_workflow",
-        "workflow_failed",
-        "overloaded",
-        "task_failed",
-        "no_node",
-      ],
+      errors: ["bad_body", "state_conflict", ...RUN_ERRORS, "too_many_frames"],
     },
     async (context) => {
       const parts = context.var.service;
