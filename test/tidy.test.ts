@@ -39,6 +39,10 @@ import { deadExports, deadFiles } from "./tidy/leftovers.ts";
 import { isNameBanned, RULES, violationsOf } from "./tidy/rules.ts";
 import { CONTRACT_FILE, statementFaults } from "./tidy/statements.ts";
 
+/** Fails with each fault on a line of its own; `remedy` where they do not say what to do. */
+const expectNone = (faults: readonly string[], remedy = "refused") =>
+  expect(faults, [remedy, ...faults].join("\n  ")).toEqual([]);
+
 const ROOT = resolve(import.meta.dirname, "..");
 const README_WORDS_MAX = 1_200;
 /** Where a configuration key is documented, by the file that parses it. */
@@ -92,7 +96,7 @@ function isGenerated(file: string): boolean {
 describe("rooms", () => {
   it("let a file import only from its own room and from rooms to its left", () => {
     expect(sources.length).toBeGreaterThan(30);
-    expect(sources.flatMap((file) => brokenImports(file, textOf(file)))).toEqual([]);
+    expectNone(sources.flatMap((file) => brokenImports(file, textOf(file))));
   });
 
   it.each([
@@ -123,12 +127,18 @@ describe("rooms", () => {
   });
 
   it("hold every source file", () => {
-    expect(sources.filter((file) => !roomOf(file))).toEqual([]);
+    expectNone(
+      sources.filter((file) => !roomOf(file)),
+      "give its folder a place on a line of test/tidy/imports.ts",
+    );
     expect(roomOf("edge/elsewhere/plan.ts")).toBeUndefined();
   });
 
   it("know no circle of imports, of types neither", () => {
-    expect(importCircles(texts)).toEqual([]);
+    expectNone(
+      importCircles(texts).map((circle) => circle.join(" → ")),
+      "move what both need into a file to their left",
+    );
   });
 
   it("find a circle through types alone", () => {
@@ -144,7 +154,7 @@ describe("rooms", () => {
 
 describe("names and lines", () => {
   it("give every file a name that says something", () => {
-    expect(written.filter(isNameBanned)).toEqual([]);
+    expectNone(written.filter(isNameBanned), "name the file by what it holds");
   });
 
   it.each([
@@ -160,7 +170,7 @@ describe("names and lines", () => {
 
   it("hold nothing that a rule refuses", () => {
     const checked = written.filter((file) => !file.startsWith("test/tidy/rules."));
-    expect(checked.flatMap((file) => violationsOf(file, textOf(file)))).toEqual([]);
+    expectNone(checked.flatMap((file) => violationsOf(file, textOf(file))));
   });
 
   it.each(RULES)("refuse a planted violation of: $advice", ({ planted: [file, text], advice }) => {
@@ -179,13 +189,19 @@ describe("names and lines", () => {
   });
 
   it("give no two files of the node's rooms one name", () => {
-    expect(namesakes(sources.filter((file) => file.startsWith("gpu-node/")))).toEqual([]);
+    expectNone(
+      namesakes(sources.filter((file) => file.startsWith("gpu-node/"))),
+      "two files of the node have this name: rename one",
+    );
     expect(namesakes(["gpu-node/onnx/zip.ts", "gpu-node/objects/zip.ts"])).toEqual(["zip.ts"]);
   });
 
   it("leave no file and no exported name that nobody uses", () => {
     const all = new Map([...texts, ["vitest.config.ts", read("vitest.config.ts")]]);
-    expect([...deadFiles(all), ...deadExports(all)]).toEqual([]);
+    expectNone(
+      [...deadFiles(all), ...deadExports(all)],
+      "nothing uses it: delete it, or do not export it",
+    );
   });
 
   it("find a file and a name that nobody uses", () => {
@@ -204,7 +220,7 @@ describe("derivatives", () => {
     const manifest = JSON.parse(read("package.json"));
     const { dependencies, devDependencies, optionalDependencies } = manifest;
     const all = { ...dependencies, ...devDependencies, ...optionalDependencies };
-    expect(unpinned(all)).toEqual([]);
+    expectNone(unpinned(all), "pin the exact version in package.json");
     expect(unpinned({ zod: "4.6.7", hono: "^4.13.19" })).toEqual(["hono"]);
     expect(read("package-lock.json")).not.toContain('"resolved"');
   });
@@ -230,7 +246,10 @@ describe("derivatives", () => {
     ["db/markets/graph-migrations", graphSchema],
     ["db/vision/migrations", visionTables],
   ])("has a migration in %s for every change of its schema", async (folder, schema) => {
-    expect(await missingMigration(folder, schema)).toEqual([]);
+    expectNone(
+      await missingMigration(folder, schema),
+      "npx drizzle-kit generate --name NAME (vision: --config drizzle.vision.config.ts)",
+    );
   });
 
   it("misses the migration of a table that is gone", async () => {
@@ -242,14 +261,17 @@ describe("derivatives", () => {
 describe("documents", () => {
   it("document every error code beside the services that answer it", () => {
     const documented = API_READMES.map(read).join("\n");
-    expect(unnamed(Object.keys(ERRORS), documented)).toEqual([]);
+    expectNone(
+      unnamed(Object.keys(ERRORS), documented),
+      "tell of the error code in the README of the service that answers it",
+    );
     expect(unnamed(["bad_body", "no_such_code"], documented)).toEqual(["no_such_code"]);
   });
 
   it.each(Object.entries(CONFIGURATIONS))("document every key of %s in %s", (config, readme) => {
     const keys = keysOf(read(config));
     expect(keys.length).toBeGreaterThan(1);
-    expect(unnamed(keys, read(readme))).toEqual([]);
+    expectNone(unnamed(keys, read(readme)), "tell of the key in the table of settings");
   });
 
   it("find a key without its document", () => {
@@ -276,19 +298,28 @@ describe("documents", () => {
 
   it("link to what is there", () => {
     const documents = tracked.filter((file) => file.endsWith(".md"));
-    expect(documents.flatMap((file) => brokenLinks(ROOT, file, read(file)))).toEqual([]);
+    expectNone(
+      documents.flatMap((file) => brokenLinks(ROOT, file, read(file))),
+      "mend the link",
+    );
     expect(brokenLinks(ROOT, "README.md", "[x](edge/nowhere.md)")).toHaveLength(1);
   });
 
   it("use no variable in a command before one assigns it", () => {
     const documents = tracked.filter((file) => file.endsWith(".md"));
-    expect(documents.flatMap((file) => unassigned(read(file)))).toEqual([]);
+    expectNone(
+      documents.flatMap((file) => unassigned(read(file))),
+      "the example uses a shell variable that nothing above sets",
+    );
     const lines = ['ask() { curl "$1/$T"; }', "A=$(ask $B)", "ask $A '$C' # $D", "ask $E", "E=1"];
     expect(unassigned(`\`\`\`sh\n${lines.join("\n")}\n\`\`\``)).toEqual(["T", "B", "E"]);
   });
 
   it("wait for what they began before they use it", () => {
-    expect(unawaited(read("README.md"))).toEqual([]);
+    expectNone(
+      unawaited(read("README.md")),
+      "the example reads what has not ended: wait for it first",
+    );
     const begin = "```sh\nJOB=$(post label '{}' | field job_id)\n";
     expect(unawaited(`${begin}ended status/$JOB\nget jobs/$JOB\n\`\`\``)).toEqual([]);
     expect(unawaited(`${begin}get jobs/$JOB\nended status/$JOB\n\`\`\``)).toEqual(["JOB"]);
@@ -300,7 +331,10 @@ describe("documents", () => {
   it("name only commands that there are", () => {
     const { scripts } = JSON.parse(read("package.json"));
     const documents = tracked.filter((file) => file.endsWith(".md"));
-    expect(documents.flatMap((file) => unknownCommands(read(file), scripts))).toEqual([]);
+    expectNone(
+      documents.flatMap((file) => unknownCommands(read(file), scripts)),
+      "no such command in package.json",
+    );
     expect(unknownCommands("`npm run bench`, `npm run nothing`", scripts)).toEqual(["nothing"]);
   });
 });

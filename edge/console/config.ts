@@ -1,6 +1,6 @@
 // Configuration of the console: the Worker that owns everything that writes to the markets store.
 
-import type { Fetcher, Queue, R2Bucket } from "@cloudflare/workers-types";
+import type { Fetcher, R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
 import { whole } from "../../shared/scalars.ts";
 import { alertWebhookKeys, checkAlertWebhook } from "../http/alert-webhook.ts";
@@ -13,12 +13,8 @@ import {
   parseEnvironment,
   truth,
 } from "../http/config.ts";
+import { INGEST_QUEUES, PROVIDER_SETTINGS } from "../markets/ingest/providers.ts";
 import { operatorsOf, operatorToken, operatorTokens } from "./operators.ts";
-
-/** A message of an ingest queue: the run to execute. */
-export interface RunMessage {
-  run_id: string;
-}
 
 const Variables = z.object({
   /** Postgres connection string of the role that writes the catalog and the ledger. Required. */
@@ -27,14 +23,8 @@ const Variables = z.object({
   STORE: binding<R2Bucket>(),
   /** The catalog graph's database, a role that writes it. Unset: runs record nothing there. */
   GRAPH_DATABASE_URL: optionalDatabaseUrl(),
-  /**
-   * Runs of each provider; a queue for each, so that its concurrency is our politeness. Required
-   * bindings.
-   */
-  INGEST_EIA: binding<Queue<RunMessage>>(),
-  INGEST_ERCOT: binding<Queue<RunMessage>>(),
-  INGEST_NOAA: binding<Queue<RunMessage>>(),
-  INGEST_TWELVE_DATA: binding<Queue<RunMessage>>(),
+  /** Runs of each provider. Required bindings. */
+  ...INGEST_QUEUES,
   /** Bearer token of the operator API, of 16 characters or more. Required, no default. */
   OPERATOR_TOKEN: operatorToken(),
   /** Further operators as `name:token,name:token`; what they do is recorded with their names. */
@@ -56,22 +46,8 @@ const Variables = z.object({
    * where there is no binding. Unset: snippets say localhost:8000.
    */
   SERVICE_API_URL: z.url({ error: "must be a URL", protocol: /^https?$/ }).optional(),
-  /** EIA API key. With it the real EIA answers; without it and without a sandbox, EIA runs fail. */
-  EIA_API_KEY: optionalSecret(),
-  /** Twelve Data API key. With it the real one answers; else as with EIA's. */
-  TWELVE_DATA_API_KEY: optionalSecret(),
-  /**
-   * Login and subscription key of ERCOT's public API: all three, or none. Without them the sandbox
-   * answers; without a sandbox ERCOT's runs fail.
-   */
-  ERCOT_USERNAME: optionalSecret(),
-  ERCOT_PASSWORD: optionalSecret(),
-  ERCOT_SUBSCRIPTION_KEY: optionalSecret(),
-  /**
-   * `true`: without credentials, ERCOT's public document lists are read, which need no login and
-   * hold the last days. Default: no.
-   */
-  ERCOT_PUBLIC_LISTS: truth(),
+  /** What selects the real providers. */
+  ...PROVIDER_SETTINGS,
   /** Base URL of the sandbox upstream, for providers whose credential is not set. Unset: none. */
   SANDBOX_URL: z.url("must be a URL").optional(),
   /** `true`: requests that succeed are logged too. Default: those that fail alone. */

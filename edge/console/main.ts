@@ -12,19 +12,23 @@ import { alertMinute } from "../markets/ingest/alert-outbox.ts";
 import { executeQueued } from "../markets/ingest/execute.ts";
 import { openGraphWriter } from "../markets/ingest/graph.ts";
 import type { IngestParts } from "../markets/ingest/parts.ts";
-import type { Provider } from "../markets/ingest/pipeline.ts";
 import { PIPELINES, pipelineOf } from "../markets/ingest/pipelines.ts";
+import {
+  openUpstreams,
+  queueBinding,
+  type RunMessage,
+  requestIntervalsMs,
+} from "../markets/ingest/providers.ts";
 import { politely } from "../markets/ingest/sources/upstream.ts";
 import { minuteTick } from "../markets/ingest/tick.ts";
 import { keepHouse } from "../markets/store/compact.ts";
 import { openStore } from "../markets/store/store.ts";
-import { type Config, parseConfig, type RunMessage } from "./config.ts";
+import { type Config, parseConfig } from "./config.ts";
 import examples from "./examples.json" with { type: "json" };
 import { addMetrics } from "./metrics.ts";
 import { addPages, failuresAsPages } from "./pages.tsx";
 import type { Console } from "./parameters.ts";
 import { routes } from "./routes.ts";
-import { chooseUpstreams, REQUEST_INTERVALS_MS } from "./upstreams.ts";
 
 /** Messages a queue takes in one call. */
 const BATCH_MAX = 100;
@@ -64,7 +68,7 @@ function openIngest(config: Config, log: Log): IngestParts {
   const pause = (milliseconds: number) =>
     new Promise<void>((resolve) => setTimeout(resolve, milliseconds));
   const fetcher = { fetch: (url: string, init: RequestInit) => fetch(url, init), pause };
-  const polite = politely(fetcher, REQUEST_INTERVALS_MS, systemClock);
+  const polite = politely(fetcher, requestIntervalsMs(config), systemClock);
   return {
     pipelines: PIPELINES,
     database,
@@ -73,23 +77,16 @@ function openIngest(config: Config, log: Log): IngestParts {
     pause,
     log,
     store: openStore({ database, bucket }),
-    upstreams: chooseUpstreams(config, polite),
+    upstreams: openUpstreams(config, polite),
     clock: systemClock,
     leaseMs: config.INGEST_LEASE_SECONDS * 1_000,
     send: (job, runIds, delaySeconds = 0) => sendRuns(queueOf(config, job), runIds, delaySeconds),
   };
 }
 
-function queueOf(config: Config, job: string): Queue<RunMessage> {
-  const queues: Record<Provider, Queue<RunMessage>> = {
-    eia: config.INGEST_EIA,
-    ercot: config.INGEST_ERCOT,
-    noaa: config.INGEST_NOAA,
-    twelve_data: config.INGEST_TWELVE_DATA,
-  };
-  // A job that is gone still has its runs taken, and failed by name.
-  return queues[pipelineOf(job)?.provider ?? "eia"];
-}
+/** A job that is gone still has its runs taken, and failed by name. */
+const queueOf = (config: Config, job: string): Queue<RunMessage> =>
+  config[queueBinding(pipelineOf(job)?.provider ?? "eia")];
 
 async function sendRuns(queue: Queue<RunMessage>, runIds: readonly string[], delaySeconds: number) {
   const messages = runIds.map(

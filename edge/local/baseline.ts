@@ -25,7 +25,7 @@ const STEP = 10;
  */
 export function baselineRange(job: Job): { first: string; last: string } | null {
   const { partition_unit: unit, first_partition: oldest, latest_partition: newest } = job;
-  const shift = (key: string, count: number) => shiftPartition({ unit, first: oldest }, key, count);
+  const shift = (key: string, count: number) => shiftPartition({ unit }, key, count);
   const last = shift(newest, -1);
   const periods = PERIODS[unit] ?? (job.schedules.length === 0 ? MANUAL_PARTITIONS : null);
   const first = periods ? shift(last, 1 - periods) : isoDay(Date.parse(last) - (DAYS - 1) * DAY);

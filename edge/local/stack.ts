@@ -7,6 +7,7 @@ import { Secret } from "../../shared/secret.ts";
 import { iso, MINUTE, systemClock } from "../../shared/time.ts";
 import { openDatabase } from "../http/database.ts";
 import { corsProblem } from "../markets/config.ts";
+import { PROVIDER_SETTINGS } from "../markets/ingest/providers.ts";
 import { createCode } from "../vision/tasks/nodes/nodes.ts";
 import {
   type DatabaseUrls,
@@ -66,25 +67,17 @@ export interface Stack {
   stop(): Promise<void>;
 }
 
-/** Keys that select real providers: with any of them set, these alone feed the store. */
-export const PROVIDER_KEYS: readonly string[] = [
-  "EIA_API_KEY",
-  "ERCOT_USERNAME",
-  "ERCOT_PASSWORD",
-  "ERCOT_SUBSCRIPTION_KEY",
-  "ERCOT_PUBLIC_LISTS",
-  "TWELVE_DATA_API_KEY",
-];
-
-/** The keys of an environment that select real providers. */
+/** Keys of an environment that select real providers: with any set, these alone feed the store. */
 export const providerKeys = (environment: Readonly<Record<string, string | undefined>>) =>
-  PROVIDER_KEYS.filter((name) => environment[name] && environment[name] !== "false");
+  Object.keys(PROVIDER_SETTINGS).filter(
+    (name) => environment[name] && environment[name] !== "false",
+  );
 
 /** Variables a user may set that reach a service. */
 const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
   markets: ["SERVICE_READ_API_KEY", "SERVICE_CORS_ORIGINS", "SERVICE_SERIES_MAX_ROWS"],
   console: [
-    ...PROVIDER_KEYS,
+    ...Object.keys(PROVIDER_SETTINGS),
     "INGEST_LEASE_SECONDS",
     "OBJECT_GRACE_DAYS",
     "SERVICE_READ_API_KEY",

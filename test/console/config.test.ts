@@ -4,18 +4,11 @@ import { describe, expect, it } from "vitest";
 import { parseConfig } from "../../edge/console/config.ts";
 import { operatorsOf } from "../../edge/console/operators.ts";
 import { alertWebhookOf } from "../../edge/http/alert-webhook.ts";
+import { PROVIDER_SETTINGS } from "../../edge/markets/ingest/providers.ts";
 import { Failure } from "../../shared/errors.ts";
+import { CONSOLE_ENVIRONMENT } from "../support/upstreams.ts";
 
-const REQUIRED = {
-  DATABASE_URL: "postgresql://writer:hunter2@127.0.0.1/markets",
-  STORE: {},
-  INGEST_EIA: {},
-  INGEST_ERCOT: {},
-  INGEST_NOAA: {},
-  INGEST_TWELVE_DATA: {},
-  OPERATOR_TOKEN: "the one operator's token",
-};
-const parse = (more: object) => parseConfig({ ...REQUIRED, ...more });
+const parse = (more: object) => parseConfig({ ...CONSOLE_ENVIRONMENT, ...more });
 const refusal = (more: object) => {
   try {
     parse(more);
@@ -73,7 +66,7 @@ describe("the operators' tokens", () => {
       parse({ OPERATOR_TOKENS: "ada:a:token:with-colons, bob:another-token-16," }),
     );
     expect(operators.map(({ name, token }) => [name, token.reveal()])).toEqual([
-      ["operator", "the one operator's token"],
+      ["operator", CONSOLE_ENVIRONMENT.OPERATOR_TOKEN],
       ["ada", "a:token:with-colons"],
       ["bob", "another-token-16"],
     ]);
@@ -113,15 +106,11 @@ describe("the operators' tokens", () => {
 
 it("takes every empty optional setting for unset", () => {
   const optional = [
+    ...Object.keys(PROVIDER_SETTINGS),
     "ALERT_WEBHOOK_PRIVATE",
     "ALERT_WEBHOOK_SECRET",
     "ALERT_WEBHOOK_URL",
     "BEHIND_CLOUDFLARE",
-    "EIA_API_KEY",
-    "ERCOT_PASSWORD",
-    "ERCOT_PUBLIC_LISTS",
-    "ERCOT_SUBSCRIPTION_KEY",
-    "ERCOT_USERNAME",
     "GRAPH_DATABASE_URL",
     "INGEST_LEASE_SECONDS",
     "METRICS_TOKEN",
@@ -129,7 +118,6 @@ it("takes every empty optional setting for unset", () => {
     "SANDBOX_URL",
     "SERVICE_API_URL",
     "SERVICE_READ_API_KEY",
-    "TWELVE_DATA_API_KEY",
   ];
   const empty = Object.fromEntries(optional.map((name) => [name, ""]));
   expect(parse(empty)).toEqual(parse({}));

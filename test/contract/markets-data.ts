@@ -5,7 +5,7 @@ import type { Statement } from "./statement.ts";
 const CONSOLE_INGEST_ERCOT = "test/console/ingest-ercot.test.ts";
 const CONSOLE_INGEST = "test/console/ingest.test.ts";
 const CONSOLE_PAGES = "test/console/pages.long.test.ts";
-const CONSOLE_UPSTREAMS = "test/console/upstreams.test.ts";
+const INGEST_PROVIDERS = "test/ingest/providers.test.ts";
 const INGEST_CONFORMANCE = "test/ingest/conformance.test.ts";
 const INGEST_READ_BACK = "test/ingest/read-back.test.ts";
 const INGEST_SPEC_TABLES = "test/ingest/spec-tables.test.ts";
@@ -185,7 +185,7 @@ export const RECORD_STATEMENTS: readonly Statement[] = [
   {
     number: 102,
     text: "connectors read their credentials from the environment",
-    file: CONSOLE_UPSTREAMS,
+    file: INGEST_PROVIDERS,
     test: "is the real one when that is set, whatever else is",
   },
   {

@@ -37,6 +37,7 @@ const daily: Pipeline = {
   provider: "eia",
   timeZone: "UTC",
   valueColumns: ["value"],
+  topicsOf: () => [],
   freshness: { warningMs: 10 * DAY, errorMs: 20 * DAY },
   publishedWithinMs: Infinity,
   libraries: ["power.daily"],

@@ -3,17 +3,17 @@
 // output, and named failures for every fault, none of which tells a secret.
 
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { parseConfig } from "../../edge/console/config.ts";
-import { chooseUpstreams } from "../../edge/console/upstreams.ts";
 import type { Fault } from "../../edge/local/sandbox/answers.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
 import { describeSymbol, unitOf } from "../../edge/markets/client/symbols.ts";
 import type { FetchedSeries } from "../../edge/markets/ingest/gate.ts";
 import { latestPartition, partitionRange } from "../../edge/markets/ingest/partition.ts";
-import type { FetchRequest, Pipeline, Upstreams } from "../../edge/markets/ingest/pipeline.ts";
+import type { FetchRequest, Pipeline } from "../../edge/markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
+import { PROVIDERS, type Upstreams } from "../../edge/markets/ingest/providers.ts";
 import type { Failure } from "../../shared/errors.ts";
 import { DAY, HOUR } from "../../shared/time.ts";
+import { upstreamsOf } from "../support/upstreams.ts";
 
 /** A Friday, when every release of its week has come. */
 const NOW = Date.parse("2026-11-20T18:00:00Z");
@@ -24,25 +24,15 @@ let upstreams: Upstreams;
 let requested: string[];
 beforeAll(async () => {
   sandbox = await startSandbox({ clock: () => NOW });
-  const binding = {};
-  const config = parseConfig({
-    DATABASE_URL: "postgresql://writer:x@127.0.0.1:1/none",
-    OPERATOR_TOKEN: SECRET,
-    SANDBOX_URL: sandbox.url,
-    STORE: binding,
-    INGEST_EIA: binding,
-    INGEST_ERCOT: binding,
-    INGEST_NOAA: binding,
-    INGEST_TWELVE_DATA: binding,
-    MARKETS: binding,
-  });
-  upstreams = chooseUpstreams(config, {
-    pause: async () => {},
-    fetch: (url, init) => {
-      requested.push(url);
-      return fetch(url, init);
+  upstreams = upstreamsOf(
+    { OPERATOR_TOKEN: SECRET, SANDBOX_URL: sandbox.url },
+    {
+      fetch: (url, init) => {
+        requested.push(url);
+        return fetch(url, init);
+      },
     },
-  });
+  );
 });
 afterAll(() => sandbox.close());
 beforeEach(() => {
@@ -56,6 +46,14 @@ function requestFor(pipeline: Pipeline, key: string): FetchRequest {
   const window = { from: partition.from - lookbackMs, to: partition.to + lookaheadMs };
   return { partition, window, now: NOW };
 }
+
+it.each(PIPELINES)("$job is repaired, where it runs by schedule", ({ job, schedules }) => {
+  const [first] = schedules;
+  if (!first) return;
+  expect(first.name, "the first schedule is named as the job").toBe(job);
+  const repair = schedules.find(({ aim }) => aim === "unfinished");
+  expect(repair?.name, "a schedule with the aim `unfinished`").toBe(`${job}_repair`);
+});
 
 /** The newest partition, and those of both changes where days are its unit. */
 function keysOf({ partitions, schedules }: Pipeline): string[] {
@@ -150,7 +148,7 @@ describe.each(PIPELINES.map((pipeline) => ({ job: pipeline.job, pipeline })))(
   "$job, when its provider fails",
   ({ pipeline }) => {
     const [key = ""] = keysOf(pipeline);
-    const keyless = pipeline.provider === "noaa";
+    const keyless = Object.keys(PROVIDERS[pipeline.provider].settings).length === 0;
 
     it.each(Object.keys(FAILURES) as Fault[])(
       "by being %s, fails by name and tells no secret",

@@ -2,7 +2,6 @@
 // in which they fail. No secret ever gets out.
 
 import { describe, expect, it } from "vitest";
-import { REQUEST_INTERVALS_MS } from "../../edge/console/upstreams.ts";
 import type { SandboxAnswer, SandboxRequest } from "../../edge/local/sandbox/answers.ts";
 import { answerErcot } from "../../edge/local/sandbox/ercot.ts";
 import {
@@ -10,12 +9,14 @@ import {
   finalLoad,
   realtimePostedAt,
 } from "../../edge/local/sandbox/ercot-market.ts";
+import { requestIntervalsMs } from "../../edge/markets/ingest/providers.ts";
 import { SETTLEMENT_SYMBOLS } from "../../edge/markets/ingest/settlement-points.ts";
 import { fetchRealtimePrices } from "../../edge/markets/ingest/sources/ercot.ts";
 import { dayOfLabel, QUARTER } from "../../edge/markets/ingest/sources/ercot-hours.ts";
 import { operatingDay } from "../../edge/markets/store/operating-day.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
-import { type Ercot, failureOf, startErcot, upstreamsOf, valuesOf } from "../support/ercot.ts";
+import { type Ercot, failureOf, startErcot, valuesOf } from "../support/ercot.ts";
+import { providerConfigOf, upstreamsOf } from "../support/upstreams.ts";
 
 const NOON = "2026-11-21T19:25:00Z";
 const JOBS = ["realtime_prices", "day_ahead_prices", "system_load"] as const;
@@ -147,10 +148,10 @@ describe("choosing the upstream", () => {
 
   it("asks each real host no faster than it allows", () => {
     const { api, site } = upstreamsOf(all).ercot();
-    const intervals = [api?.baseUrl, site.baseUrl].map((url) =>
-      REQUEST_INTERVALS_MS.get(new URL(url ?? "").host),
+    const intervals = [api?.baseUrl, api?.tokenUrl, site.baseUrl].map((url) =>
+      requestIntervalsMs(providerConfigOf(all)).get(new URL(url ?? "").host),
     );
-    expect(intervals).toEqual([2_000, 1_000]);
+    expect(intervals).toEqual([2_000, 2_000, 1_000]);
   });
 
   it("takes the sandbox without any, and the public documents without a sandbox", () => {

@@ -7,13 +7,14 @@ import { petroleumShown, storageShown } from "../../edge/local/sandbox/releases.
 import { startSandbox } from "../../edge/local/sandbox/server.ts";
 import type { FetchedSeries, GateReport } from "../../edge/markets/ingest/gate.ts";
 import { latestPartition, partitionRange } from "../../edge/markets/ingest/partition.ts";
-import type { Pipeline, Upstreams } from "../../edge/markets/ingest/pipeline.ts";
+import type { Pipeline } from "../../edge/markets/ingest/pipeline.ts";
 import {
   agencyForecast,
   gasStorage,
   petroleumStatus,
 } from "../../edge/markets/ingest/pipelines/fundamentals.ts";
 import { spotPrices } from "../../edge/markets/ingest/pipelines/spot.ts";
+import type { Upstreams } from "../../edge/markets/ingest/providers.ts";
 import { Failure } from "../../shared/errors.ts";
 import { Secret } from "../../shared/secret.ts";
 import { HOUR, iso, isoDay, MINUTE } from "../../shared/time.ts";

@@ -23,6 +23,7 @@ const fuels: Pipeline = {
   provider: "eia",
   timeZone: "UTC",
   valueColumns: ["value"],
+  topicsOf: () => [],
   freshness: { warningMs: 10 * DAY, errorMs: 20 * DAY },
   publishedWithinMs: Infinity,
   libraries: [LIBRARY],

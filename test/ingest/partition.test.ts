@@ -4,6 +4,7 @@
 import { describe, expect, it } from "vitest";
 import { expectedUntil } from "../../edge/markets/ingest/completeness.ts";
 import {
+  firstLatestAt,
   holdingPartition,
   latestPartition,
   type Partitions,
@@ -41,7 +42,11 @@ const since = "2010-01-01";
 const week: Partitions = { unit: "week", first: "2010-01-01" };
 const month: Partitions = { unit: "month", first: since };
 const weekday: Partitions = { unit: "weekday", first: since };
-const operating: Partitions = { unit: "operating_day", first: since };
+const operating: Partitions = {
+  unit: "operating_day",
+  timeZone: "America/Chicago",
+  first: since,
+};
 
 describe("a partition", () => {
   it("of a week begins on the Friday its report is dated", () => {
@@ -79,6 +84,11 @@ describe("a partition", () => {
       return (to - from) / HOUR;
     };
     expect(["2026-03-08", "2026-06-01", "2026-11-01"].map(hours)).toEqual([23, 24, 25]);
+    const eastern: Partitions = { ...operating, timeZone: "America/New_York" };
+    const { from } = partitionRange(eastern, "2026-06-01", NOW);
+    expect(iso(from)).toBe("2026-06-01T04:00:00.000Z");
+    expect(holdingPartition(eastern, from - 1)).toBe("2026-05-31");
+    expect(iso(firstLatestAt(eastern, "2026-06-01"))).toBe(iso(from));
   });
 
   it("of any range is named by any two days that hold the beginning of one", () => {

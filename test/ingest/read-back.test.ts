@@ -26,6 +26,7 @@ const daily: Pipeline = {
   provider: "eia",
   timeZone: "UTC",
   valueColumns: ["value"],
+  topicsOf: () => [],
   freshness: { warningMs: 10 * MINUTE, errorMs: DAY },
   publishedWithinMs: 10 * DAY,
   libraries: ["power.daily"],

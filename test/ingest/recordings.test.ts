@@ -2,9 +2,10 @@
 
 import { beforeAll, describe, expect, it } from "vitest";
 import type { FetchedSeries } from "../../edge/markets/ingest/gate.ts";
-import type { Pipeline, Upstreams } from "../../edge/markets/ingest/pipeline.ts";
+import type { Pipeline } from "../../edge/markets/ingest/pipeline.ts";
 import { generationByFuel, gridRegion } from "../../edge/markets/ingest/pipelines/grid.ts";
 import { spotPrices } from "../../edge/markets/ingest/pipelines/spot.ts";
+import type { Upstreams } from "../../edge/markets/ingest/providers.ts";
 import { type EiaQuery, fetchEia } from "../../edge/markets/ingest/sources/eia.ts";
 import { commit } from "../../edge/markets/store/commit.ts";
 import { Secret } from "../../shared/secret.ts";

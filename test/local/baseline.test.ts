@@ -9,7 +9,7 @@ import {
   runHourly,
 } from "../../edge/local/baseline.ts";
 import type { Operator } from "../../edge/local/operator.ts";
-import { partitionsBetween } from "../../edge/markets/ingest/partition.ts";
+import { type Partitions, partitionsBetween } from "../../edge/markets/ingest/partition.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import type { Backfill, Job } from "../../shared/wire/markets.ts";
 
@@ -58,7 +58,11 @@ describe("a job's baseline", () => {
     ],
   ])("ends before the newest partition: %#", (job, first, last, count) => {
     expect(baselineRange(job)).toEqual({ first, last });
-    const partitions = { unit: job.partition_unit, first: job.first_partition };
+    const partitions: Partitions = {
+      unit: job.partition_unit,
+      timeZone: "America/Chicago",
+      first: job.first_partition,
+    };
     const keys = partitionsBetween(partitions, first, last, Date.UTC(2026, 11, 20));
     expect(keys).toHaveLength(count);
     expect(keys[0]).toBe(last);

@@ -2,18 +2,18 @@
 // and gate, at an instant that the test decides.
 
 import { expect, onTestFinished } from "vitest";
-import { parseConfig } from "../../edge/console/config.ts";
-import { chooseUpstreams } from "../../edge/console/upstreams.ts";
 import type { SandboxAnswer, SandboxRequest } from "../../edge/local/sandbox/answers.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
 import { latestPartition, partitionRange } from "../../edge/markets/ingest/partition.ts";
-import type { FetchResult, Pipeline, Upstreams } from "../../edge/markets/ingest/pipeline.ts";
+import type { FetchResult, Pipeline } from "../../edge/markets/ingest/pipeline.ts";
 import { requirePipeline } from "../../edge/markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
+import type { Upstreams } from "../../edge/markets/ingest/providers.ts";
 import type { ErcotApi } from "../../edge/markets/ingest/sources/ercot-api.ts";
 import type { ErcotSite } from "../../edge/markets/ingest/sources/ercot-mis.ts";
 import type { Range } from "../../edge/markets/store/rows.ts";
 import { Failure } from "../../shared/errors.ts";
+import { upstreamsOf } from "./upstreams.ts";
 
 type Answerer = (request: SandboxRequest, count: number) => SandboxAnswer | undefined;
 
@@ -36,23 +36,6 @@ export interface Materialization {
   fetched: FetchResult;
   window: Range;
   report: ReturnType<Pipeline["gate"]>;
-}
-
-/** An environment's upstreams; what a Worker binds beside is of no matter here. */
-export function upstreamsOf(
-  environment: Record<string, string>,
-  fetcher: Partial<Upstreams["fetcher"]> = {},
-): Upstreams {
-  const queues = ["EIA", "ERCOT", "NOAA", "TWELVE_DATA"].map((name) => [`INGEST_${name}`, {}]);
-  const config = parseConfig({
-    ...Object.fromEntries(queues),
-    DATABASE_URL: "postgresql://writer:password@localhost/markets",
-    OPERATOR_TOKEN: "an operator's token",
-    STORE: {},
-    ...environment,
-  });
-  const pause = async () => {};
-  return chooseUpstreams(config, { fetch: (url, init) => fetch(url, init), pause, ...fetcher });
 }
 
 /** Starts ERCOT's sandbox for one test; `answer` may answer instead. */

@@ -35,6 +35,7 @@ const base = {
   provider: "eia" as const,
   timeZone: "America/New_York",
   valueColumns: ["value"],
+  topicsOf: () => [],
   freshness: { warningMs: 10 * DAY, errorMs: 20 * DAY },
   publishedWithinMs: Infinity,
 };

@@ -3,8 +3,8 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { PROVIDER_KEYS } from "../../edge/local/stack.ts";
 import { ROOT } from "../../edge/local/state.ts";
+import { PROVIDER_SETTINGS } from "../../edge/markets/ingest/providers.ts";
 
 export interface StackProcess {
   child: ChildProcess;
@@ -34,7 +34,7 @@ export function startStackProcess(
     ...args,
   ];
   const inherited = Object.fromEntries(
-    Object.entries(process.env).filter(([name]) => !PROVIDER_KEYS.includes(name)),
+    Object.entries(process.env).filter(([name]) => !(name in PROVIDER_SETTINGS)),
   );
   const child = spawn(process.execPath, command, {
     env: { ...inherited, ...more, VANTAGE_STATE: stateDir },

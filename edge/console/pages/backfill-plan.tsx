@@ -5,8 +5,8 @@ import type { FC } from "hono/jsx";
 import { partitionsBetween } from "../../markets/ingest/partition.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { type Pipeline, requirePipeline } from "../../markets/ingest/pipeline.ts";
+import { intervalMs } from "../../markets/ingest/providers.ts";
 import { type JobPace, jobPace } from "../../markets/ingest/summaries.ts";
-import { PROVIDER_INTERVALS_MS } from "../upstreams.ts";
 import { Facts } from "./components.tsx";
 import { Form, type View } from "./layout.tsx";
 import { jobPath, length, number } from "./words.ts";
@@ -36,7 +36,7 @@ export interface BackfillPlan {
  * politeness lets one request follow the other.
  */
 export function timeOf({ provider }: Pipeline, { medianMs }: JobPace, runs: number): string {
-  const politely = PROVIDER_INTERVALS_MS[provider];
+  const politely = intervalMs(provider);
   if (medianMs === null) return `at least ${length(runs * politely)}; no run was measured yet`;
   return `about ${length(runs * Math.max(medianMs, politely))}`;
 }

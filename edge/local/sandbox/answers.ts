@@ -19,8 +19,6 @@ export interface SandboxAnswer {
 
 /** One provider of the sandbox: its wire format over data of our own. */
 export interface SandboxProvider {
-  /** What the paths of its requests begin with, such as `/eia/`. */
-  prefix: string;
   /** Answers as the provider would at `now`. */
   answer: (request: SandboxRequest, now: number) => SandboxAnswer;
   /** The same answer after the provider renamed a field. */

@@ -25,7 +25,6 @@ const invalid = (text: string): SandboxAnswer => ({
 
 /** EIA's part of the sandbox. */
 export const eiaSandbox: SandboxProvider = {
-  prefix: "/eia/",
   answer: ({ url }, now) => answerEia(url, now),
   drifted: ({ body, ...answer }) => ({
     ...answer,

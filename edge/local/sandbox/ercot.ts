@@ -27,7 +27,6 @@ const notFound = refuse(404, "Not found.");
 
 /** ERCOT's part of the sandbox. */
 export const ercotSandbox: SandboxProvider = {
-  prefix: "/ercot/",
   answer: answerErcot,
   drifted: ({ body, ...answer }) => ({ ...answer, body: renamed(body) }),
   refusal: { status: 401, body: { statusCode: 401, message: "Access denied." } },

@@ -184,7 +184,6 @@ export function answerNoaa(url: URL, now: number): SandboxAnswer {
 
 /** NOAA's part of the sandbox. */
 export const noaaSandbox: SandboxProvider = {
-  prefix: "/noaa/",
   answer: ({ url }, now) => answerNoaa(url, now),
   drifted: (answer) => ({
     ...answer,

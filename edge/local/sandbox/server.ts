@@ -6,6 +6,7 @@ import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import { z } from "zod";
 import { type Clock, systemClock } from "../../../shared/time.ts";
+import type { Provider } from "../../markets/ingest/providers.ts";
 import {
   FAULTS,
   type Fault,
@@ -22,8 +23,8 @@ import { twelveDataSandbox } from "./twelve-data.ts";
 export interface Sandbox {
   /** Base URL, without a slash at its end. */
   url: string;
-  /** Breaks the next requests to a provider, such as `eia`; null heals it. */
-  break(provider: string, fault: Fault | null, requests?: number): void;
+  /** Breaks the next requests to a provider; null heals it. */
+  break(provider: Provider, fault: Fault | null, requests?: number): void;
   close(): Promise<void>;
 }
 
@@ -37,12 +38,13 @@ export interface SandboxOptions {
   ) => SandboxAnswer | undefined | Promise<SandboxAnswer | undefined>;
 }
 
-const PROVIDERS: readonly SandboxProvider[] = [
-  eiaSandbox,
-  ercotSandbox,
-  noaaSandbox,
-  twelveDataSandbox,
-];
+const PROVIDERS: Readonly<Record<Provider, SandboxProvider>> = {
+  eia: eiaSandbox,
+  ercot: ercotSandbox,
+  noaa: noaaSandbox,
+  twelve_data: twelveDataSandbox,
+};
+const isProvider = (name: string): name is Provider => Object.hasOwn(PROVIDERS, name);
 const SILENCE_MS = 30_000;
 const FaultOrder = z.object({
   fault: z.enum(FAULTS).nullable(),
@@ -56,10 +58,11 @@ export async function startSandbox({
 }: SandboxOptions = {}): Promise<Sandbox> {
   const faults = openFaults();
   const answer = async (request: SandboxRequest): Promise<SandboxAnswer> => {
-    const provider = PROVIDERS.find(({ prefix }) => request.url.pathname.startsWith(prefix));
-    if (!provider) return faults.control(request);
-    const truth = (await fault?.(request.url, request)) ?? provider.answer(request, clock());
-    return faults.spoil(provider, truth);
+    const [, first = ""] = request.url.pathname.split("/");
+    if (!isProvider(first)) return faults.control(request);
+    const truth =
+      (await fault?.(request.url, request)) ?? PROVIDERS[first].answer(request, clock());
+    return faults.spoil(first, truth);
   };
   const server = createServer(async (incoming, response) => {
     const { status, body, headers } = await answer(await readRequest(incoming));
@@ -95,11 +98,11 @@ async function readRequest(incoming: IncomingMessage): Promise<SandboxRequest> {
 
 /** The faults on demand, by provider. */
 function openFaults() {
-  const orders = new Map<string, { fault: Fault; requests: number }>();
+  const orders = new Map<Provider, { fault: Fault; requests: number }>();
   const silences = new Set<() => void>();
-  const set = (provider: string, fault: Fault | null, requests = 1_000_000) => {
-    if (fault === null) orders.delete(`/${provider}/`);
-    else orders.set(`/${provider}/`, { fault, requests });
+  const set = (provider: Provider, fault: Fault | null, requests = 1_000_000) => {
+    if (fault === null) orders.delete(provider);
+    else orders.set(provider, { fault, requests });
   };
   return {
     set,
@@ -107,15 +110,16 @@ function openFaults() {
       for (const end of silences) end();
     },
     control: ({ method, url, body }: SandboxRequest): SandboxAnswer => {
-      const provider = /^\/faults\/(\w+)$/.exec(url.pathname)?.[1];
-      if (!provider || method !== "PUT") return { status: 404, body: { error: "Not found." } };
+      const provider = /^\/faults\/(\w+)$/.exec(url.pathname)?.[1] ?? "";
+      if (!isProvider(provider) || method !== "PUT")
+        return { status: 404, body: { error: "Not found." } };
       const order = FaultOrder.safeParse(JSON.parse(body));
       if (!order.success) return { status: 422, body: { error: z.prettifyError(order.error) } };
       set(provider, order.data.fault, order.data.requests);
       return { status: 200, body: {} };
     },
-    spoil: async (provider: SandboxProvider, truth: SandboxAnswer): Promise<SandboxAnswer> => {
-      const due = orders.get(provider.prefix);
+    spoil: async (provider: Provider, truth: SandboxAnswer): Promise<SandboxAnswer> => {
+      const due = orders.get(provider);
       if (!due || due.requests <= 0) return truth;
       due.requests--;
       if (due.fault === "silent") {
@@ -124,7 +128,7 @@ function openFaults() {
           setTimeout(end, SILENCE_MS).unref();
         });
       }
-      return spoil(provider, due.fault, truth);
+      return spoil(PROVIDERS[provider], due.fault, truth);
     },
   };
 }

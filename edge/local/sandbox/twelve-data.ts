@@ -43,7 +43,6 @@ const refuse = (code: number, message: string): SandboxAnswer => ({
 
 /** Twelve Data's part of the sandbox. */
 export const twelveDataSandbox: SandboxProvider = {
-  prefix: "/twelve_data/",
   answer: answerTwelveData,
   drifted: ({ body, ...answer }) => ({
     ...answer,

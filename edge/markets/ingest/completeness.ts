@@ -2,11 +2,10 @@
 // is judged the same for every execution, whatever started it: no partition that owes rows is
 // materialized without any. Pure.
 
-import { DAY, iso } from "../../../shared/time.ts";
-import { operatingDay } from "../store/operating-day.ts";
+import { iso } from "../../../shared/time.ts";
 import type { Range, Row } from "../store/rows.ts";
 import type { FetchedSeries } from "./gate.ts";
-import { firstLatestAt, partitionRange, shiftPartition } from "./partition.ts";
+import { firstLatestAt, partitionRange, shiftPartition, startOfDay } from "./partition.ts";
 import type { Pipeline } from "./pipeline.ts";
 import { nextTick } from "./schedule.ts";
 
@@ -33,10 +32,8 @@ export function expectedUntil(pipeline: Pipeline, key: string): number {
 }
 
 /** The start of a partition's valid time, wherever in time it lies. */
-export function startOf({ partitions }: Pipeline, key: string): number {
-  const day = Date.parse(key);
-  return partitions.unit === "operating_day" ? operatingDay(day + DAY / 2).from : day;
-}
+export const startOf = ({ partitions }: Pipeline, key: string): number =>
+  startOfDay(partitions, Date.parse(key));
 
 /** `2026-06-18 17:35 UTC`. */
 const told = (instant: number) => `${iso(instant).slice(0, 16).replace("T", " ")} UTC`;

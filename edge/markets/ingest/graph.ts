@@ -1,10 +1,12 @@
 // Writing the catalog graph: the entities and relations that a series implies (pure), and the one
-// statement that records them as seen. What is known of a library is its row in the table below.
+// statement that records them as seen. What is known of a library is its pipeline's.
 
 import { sql } from "drizzle-orm";
 import type { Secret } from "../../../shared/secret.ts";
 import { iso } from "../../../shared/time.ts";
 import { type Database, openDatabase } from "../../http/database.ts";
+import type { Pipeline } from "./pipeline.ts";
+import { PIPELINES } from "./pipelines.ts";
 
 /** A series that ingest saw, with the instruments its rows name. */
 export interface SeenSeries {
@@ -29,86 +31,16 @@ export interface Relation {
   toKey: string;
 }
 
-/** What an instrument is located at or about. */
-interface Topic {
-  type: "LOCATED_AT" | "FUELED_BY" | "ABOUT";
-  label: string;
-  key: string;
-}
-
-type TopicsOf = (symbol: string, instrumentId: string) => Topic[];
-
 const RECORD_MS_MAX = 2_000;
 
-/** The symbols of the four contracts that were carried of a future. */
-const contracts = (symbol: (contract: number) => string) => [1, 2, 3, 4].map(symbol);
-
-/** Commodity by the name of a series or group; a name that is not here is its own commodity. */
-const COMMODITIES: ReadonlyMap<string, string> = new Map(
-  Object.entries({
-    natural_gas: ["rngwhhd", ...contracts((n) => `rngc${n}`), "nghhuus", "gas_storage", "ung"],
-    crude_oil: [
-      "rwtc",
-      "rbrte",
-      ...contracts((n) => `rclc${n}`),
-      "wtipuus",
-      "brepuus",
-      "uso",
-      "wcestus1",
-      "wcsstus1",
-      "wcrstus1",
-      "wcrfpus2",
-      "w_epc0_sax_ycuok_mbbl",
-      "wpuleus3",
-    ],
-    gasoline: [
-      "eer_epmru_pf4_y35ny_dpg",
-      ...contracts((n) => `eer_epmrr_pe${n}_y35ny_dpg`),
-      "wgtstus1",
-    ],
-    heating_oil: ["eer_epd2f_pf4_y35ny_dpg", ...contracts((n) => `eer_epd2f_pe${n}_y35ny_dpg`)],
-    petroleum_products: ["wrpupus2"],
-    distillate: ["wdistus1"],
-    propane: ["eer_epllpa_pf4_y44mb_dpg"],
-  }).flatMap(([commodity, names]) => names.map((name) => [name, commodity] as const)),
+/** The pipeline that fills a library; those of one library speak of it alike. */
+const FILLED_BY: ReadonlyMap<string, Pipeline> = new Map(
+  PIPELINES.flatMap((pipeline) => pipeline.libraries.map((library) => [library, pipeline])),
 );
 
-const lastSegment = (instrumentId: string) => instrumentId.slice(instrumentId.lastIndexOf(".") + 1);
-
-const locatedAt =
-  (label: string): TopicsOf =>
-  (symbol) => [{ type: "LOCATED_AT", label, key: symbol }];
-const atAuthority = locatedAt("BalancingAuthority");
-const byFuel: TopicsOf = (symbol, instrumentId) => [
-  ...atAuthority(symbol, instrumentId),
-  { type: "FUELED_BY", label: "FuelType", key: lastSegment(instrumentId) },
-];
-const aboutCommodity: TopicsOf = (symbol, instrumentId) => {
-  const known = [symbol, ...instrumentId.split(".")].find((name) => COMMODITIES.has(name));
-  return [{ type: "ABOUT", label: "Commodity", key: COMMODITIES.get(known ?? "") ?? symbol }];
-};
-const inRegion: TopicsOf = (_symbol, instrumentId) => [
-  { type: "LOCATED_AT", label: "Region", key: lastSegment(instrumentId) },
-];
-
-const LIBRARIES: ReadonlyMap<string, { provider: string; topicsOf: TopicsOf }> = new Map([
-  ["power.demand", { provider: "eia", topicsOf: atAuthority }],
-  ["power.demand_forecast", { provider: "eia", topicsOf: atAuthority }],
-  ["power.generation", { provider: "eia", topicsOf: atAuthority }],
-  ["power.interchange", { provider: "eia", topicsOf: atAuthority }],
-  ["power.generation_by_fuel", { provider: "eia", topicsOf: byFuel }],
-  ["power.lmp", { provider: "ercot", topicsOf: locatedAt("SettlementPoint") }],
-  ["power.dalmp", { provider: "ercot", topicsOf: locatedAt("SettlementPoint") }],
-  ["power.load", { provider: "ercot", topicsOf: locatedAt("Market") }],
-  ["prices.spot", { provider: "eia", topicsOf: aboutCommodity }],
-  ["prices.intraday", { provider: "twelve_data", topicsOf: aboutCommodity }],
-  ["fundamentals.agency", { provider: "eia", topicsOf: aboutCommodity }],
-  ["weather", { provider: "noaa", topicsOf: inRegion }],
-]);
-
 /**
- * The part of the catalog graph that a series implies. Of a library that is not in the table, that
- * is the library and its instruments only.
+ * The part of the catalog graph that a series implies. For a library that no pipeline fills,
+ * that is the library and its instruments only.
  */
 export function catalogGraphOf({ library, symbol, instrumentIds }: SeenSeries) {
   const entities = new Map<string, Entity>();
@@ -120,7 +52,7 @@ export function catalogGraphOf({ library, symbol, instrumentIds }: SeenSeries) {
     const [[fromLabel, fromKey], [toLabel, toKey]] = [from, to];
     relations.push({ fromLabel, fromKey, type, toLabel, toKey });
   };
-  const known = LIBRARIES.get(library);
+  const known = FILLED_BY.get(library);
   add("Library", library);
   if (known) relate(["Library", library], "PROVIDED_BY", ["Provider", known.provider]);
   for (const id of instrumentIds) {

@@ -7,20 +7,25 @@ import { operatingDay } from "../store/operating-day.ts";
 import type { Range } from "../store/rows.ts";
 
 /** How a pipeline's valid time is cut, and which partition is the newest at an instant. */
-export interface Partitions {
-  /**
-   * `day`: UTC days. `weekday`: UTC days, Monday to Friday. `operating_day`: Central days, of 23,
-   * 24 or 25 hours. `week`: seven days from a Friday on, the day that weekly reports are dated.
-   * `month`: UTC calendar months.
-   */
-  unit: "day" | "weekday" | "operating_day" | "week" | "month";
+export type Partitions = PartitionUnit & {
   /** Key of the oldest partition the provider can fill. */
   first: string;
   /** The newest partition lies this many units after the one that holds the instant; default 0. */
   offset?: number;
   /** … of the instant less this many milliseconds: what a provider needs to publish. Default 0. */
   lagMs?: number;
-}
+};
+
+/**
+ * `day`: UTC days. `weekday`: UTC days, Monday to Friday. `week`: seven days from a Friday on, the
+ * day that weekly reports are dated. `month`: UTC calendar months. `operating_day`: days of a
+ * market's clock, of 23, 24 or 25 hours.
+ */
+type PartitionUnit =
+  | { unit: "day" | "weekday" | "week" | "month" }
+  | { unit: "operating_day"; timeZone: string };
+/** A unit alone, where no clock matters. */
+type AnyUnit = Pick<PartitionUnit, "unit">;
 
 const KEY = /^\d{4}-\d\d-\d\d$/;
 const PARTITIONS_MAX = 5_000;
@@ -31,19 +36,21 @@ const WEEK = 7 * DAY;
 const isWeekend = (day: number) => [0, 6].includes(new Date(day).getUTCDay());
 
 /** The calendar day, as 00:00Z, on which the partition that holds an instant begins. */
-function dayOf({ unit }: Partitions, instant: number): number {
-  if (unit === "operating_day") return Date.parse(operatingDay(instant).key);
+function dayOf(partitions: PartitionUnit, instant: number): number {
+  if (partitions.unit === "operating_day")
+    return Date.parse(operatingDay(instant, partitions.timeZone).key);
+  const { unit } = partitions;
   if (unit === "week") return Math.floor((instant - FIRST_FRIDAY) / WEEK) * WEEK + FIRST_FRIDAY;
   if (unit === "month") return addMonths(instant, 0);
   const day = Math.floor(instant / DAY) * DAY;
-  return unit === "weekday" && isWeekend(day) ? dayOf({ unit, first: "" }, day - DAY) : day;
+  return unit === "weekday" && isWeekend(day) ? dayOf({ unit }, day - DAY) : day;
 }
 
 /** The day that lies `count` units after another. */
-function shiftDay(partitions: Partitions, day: number, count: number): number {
-  if (partitions.unit === "week") return day + count * WEEK;
-  if (partitions.unit === "month") return addMonths(day, count);
-  if (partitions.unit !== "weekday") return day + count * DAY;
+function shiftDay({ unit }: AnyUnit, day: number, count: number): number {
+  if (unit === "week") return day + count * WEEK;
+  if (unit === "month") return addMonths(day, count);
+  if (unit !== "weekday") return day + count * DAY;
   const step = Math.sign(count) * DAY;
   let shifted = day;
   for (let left = Math.abs(count); left > 0; ) {
@@ -54,7 +61,7 @@ function shiftDay(partitions: Partitions, day: number, count: number): number {
 }
 
 /** The key that lies `count` partitions after another. */
-export const shiftPartition = (partitions: Partitions, key: string, count: number): string =>
+export const shiftPartition = (partitions: AnyUnit, key: string, count: number): string =>
   isoDay(shiftDay(partitions, dayOfKey(key), count));
 
 /** The partition whose valid time holds an instant. */
@@ -70,10 +77,15 @@ export function latestPartition(partitions: Partitions, instant: number): string
 /** The instant from which on a partition is the newest. */
 export function firstLatestAt(partitions: Partitions, key: string): number {
   const holding = shiftDay(partitions, Date.parse(key), -(partitions.offset ?? 0));
-  const isOperatingDay = partitions.unit === "operating_day";
-  const begins = isOperatingDay ? operatingDay(holding + DAY / 2).from : holding;
-  return begins + (partitions.lagMs ?? 0);
+  return startOfDay(partitions, holding) + (partitions.lagMs ?? 0);
 }
+
+/**
+ * When the partition that a day names, given as 00:00Z, begins. No market's zone lies so far from
+ * UTC that noon belongs to another day.
+ */
+export const startOfDay = (partitions: PartitionUnit, day: number): number =>
+  partitions.unit === "operating_day" ? operatingDay(day + DAY / 2, partitions.timeZone).from : day;
 
 /** The valid time of a partition; fails with `bad_partition`. */
 export function partitionRange(partitions: Partitions, key: string, now: number): Range {
@@ -85,8 +97,7 @@ export function partitionRange(partitions: Partitions, key: string, now: number)
     throw new Failure("bad_partition", `${key} lies outside ${partitions.first} to ${last}`);
   }
   if (partitions.unit === "operating_day") {
-    // No zone of the market lies so far from UTC that noon belongs to another day.
-    const { from, to } = operatingDay(day + DAY / 2);
+    const { from, to } = operatingDay(day + DAY / 2, partitions.timeZone);
     return { from, to };
   }
   if (dayOf(partitions, day) !== day) {

@@ -4,7 +4,8 @@ import type { Database } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
 import type { WriterParts } from "../store/objects.ts";
 import type { Store } from "../store/store.ts";
-import type { Pipeline, Upstreams } from "./pipeline.ts";
+import type { Pipeline } from "./pipeline.ts";
+import type { Upstreams } from "./providers.ts";
 
 /** The store with its writer's parts, the pipelines, their providers and their queues. */
 export interface IngestParts extends WriterParts {

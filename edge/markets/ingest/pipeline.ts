@@ -4,32 +4,9 @@ import { Failure } from "../../../shared/errors.ts";
 import type { Range } from "../store/rows.ts";
 import type { FetchedSeries, Finding, GateContext, GateReport } from "./gate.ts";
 import type { Partitions } from "./partition.ts";
+import type { Provider, Upstreams } from "./providers.ts";
 import type { Schedule } from "./schedule.ts";
-import type { EiaAccess } from "./sources/eia.ts";
-import type { ErcotAccess } from "./sources/ercot.ts";
-import type { NoaaAccess } from "./sources/noaa.ts";
-import type { TwelveDataAccess } from "./sources/twelve-data.ts";
-import type { Fetcher } from "./sources/upstream.ts";
-
-/** A provider has a queue of its own, whose concurrency is our politeness. */
-export type Provider = "eia" | "ercot" | "noaa" | "twelve_data";
-
-/** What every provider's access has beside its own addresses and credentials. */
-export interface Access {
-  /** Whether the sandbox stands in for the provider. */
-  sandbox: boolean;
-}
-
-/**
- * The ways to the providers; asking for one that is not configured fails with `credential_missing`.
- */
-export interface Upstreams {
-  eia: () => EiaAccess & Access;
-  noaa: () => NoaaAccess & Access;
-  twelveData: () => TwelveDataAccess & Access;
-  ercot: () => ErcotAccess & Access;
-  fetcher: Fetcher;
-}
+import type { TopicsOf } from "./topics.ts";
 
 /** What an execution asks its provider for; instants in epoch milliseconds. */
 export interface FetchRequest {
@@ -98,6 +75,8 @@ export interface Pipeline {
   /** The zone in which its market reads the time. */
   timeZone: string;
   valueColumns: readonly string[];
+  /** Where its instruments are located, or what they are about, for the catalog graph. */
+  topicsOf: TopicsOf;
   /**
    * A forward execution also re-reads what lies this long before its partition, since providers
    * revise silently, and fetches what they forecast this long after it.

@@ -3,7 +3,8 @@
 
 import type { Row } from "../../store/rows.ts";
 import { type FetchedSeries, type Finding, finding } from "../gate.ts";
-import type { FetchResult, Upstreams } from "../pipeline.ts";
+import type { FetchResult } from "../pipeline.ts";
+import type { Upstreams } from "../providers.ts";
 import { type EiaQuery, type EiaRow, fetchEia } from "../sources/eia.ts";
 
 /** A series of the agency by its identifier. */

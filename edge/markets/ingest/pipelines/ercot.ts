@@ -21,11 +21,13 @@ import {
   offending,
   type Structure,
 } from "../gate.ts";
-import type { FetchRequest, FetchResult, Pipeline, Upstreams } from "../pipeline.ts";
+import type { FetchRequest, FetchResult, Pipeline } from "../pipeline.ts";
+import type { Upstreams } from "../providers.ts";
 import { SETTLEMENT_SYMBOLS } from "../settlement-points.ts";
 import { fetchDayAheadPrices, fetchRealtimePrices, fetchSystemLoad } from "../sources/ercot.ts";
 import { dayOfLabel, daysOf, QUARTER } from "../sources/ercot-hours.ts";
 import type { ErcotRows, LoadRow, PriceRow } from "../sources/ercot-rows.ts";
+import { locatedAt } from "../topics.ts";
 
 const CENTRAL = "America/Chicago";
 
@@ -35,7 +37,8 @@ export const realtimePrices: Pipeline = {
   title: "Real-time settlement prices",
   provider: "ercot",
   libraries: ["power.lmp"],
-  partitions: { unit: "operating_day", first: "2014-05-02" },
+  topicsOf: locatedAt("SettlementPoint"),
+  partitions: { unit: "operating_day", timeZone: CENTRAL, first: "2014-05-02" },
   schedules: [
     { name: "realtime_prices", cron: "25 * * * *", timeZone: CENTRAL, aim: "latest" },
     { name: "realtime_prices_settle", cron: "40 0-6 * * *", timeZone: CENTRAL, aim: "previous" },
@@ -61,8 +64,15 @@ export const dayAheadPrices: Pipeline = {
   title: "Day-ahead settlement prices",
   provider: "ercot",
   libraries: ["power.dalmp"],
+  topicsOf: locatedAt("SettlementPoint"),
   // Before the market clears at half past noon, the newest curve is today's.
-  partitions: { unit: "operating_day", first: "2014-05-02", offset: 1, lagMs: 12.5 * HOUR },
+  partitions: {
+    unit: "operating_day",
+    timeZone: CENTRAL,
+    first: "2014-05-02",
+    offset: 1,
+    lagMs: 12.5 * HOUR,
+  },
   schedules: [
     { name: "day_ahead_prices", cron: "0 14 * * *", timeZone: CENTRAL, aim: "latest" },
     { name: "day_ahead_prices_repair", cron: "15 */3 * * *", timeZone: CENTRAL, aim: "unfinished" },
@@ -89,7 +99,8 @@ export const systemLoad: Pipeline = {
   title: "System load",
   provider: "ercot",
   libraries: ["power.load"],
-  partitions: { unit: "operating_day", first: "2014-04-30" },
+  topicsOf: locatedAt("Market"),
+  partitions: { unit: "operating_day", timeZone: CENTRAL, first: "2014-04-30" },
   schedules: [
     { name: "system_load", cron: "35 * * * *", timeZone: CENTRAL, aim: "latest" },
     { name: "system_load_settle", cron: "50 0-6 * * *", timeZone: CENTRAL, aim: "previous" },

@@ -4,7 +4,9 @@
 import { addMonths, DAY, HOUR, MINUTE } from "../../../../shared/time.ts";
 import type { Range } from "../../store/rows.ts";
 import type { FetchedSeries } from "../gate.ts";
-import type { FetchRequest, Pipeline, Upstreams } from "../pipeline.ts";
+import type { FetchRequest, Pipeline } from "../pipeline.ts";
+import type { Upstreams } from "../providers.ts";
+import { aboutCommodity } from "../topics.ts";
 import { asReport, asSymbols, fetchAgency } from "./agency-series.ts";
 import { gateOutlook, gatePetroleum, gateStorage } from "./fundamentals-gates.ts";
 import { OUTLOOK, PETROLEUM, STORAGE } from "./fundamentals-series.ts";
@@ -20,6 +22,7 @@ const RELEASED = 14.5 * HOUR;
 const AGENCY = {
   provider: "eia",
   libraries: [LIBRARY],
+  topicsOf: aboutCommodity,
   timeZone: NEW_YORK,
   valueColumns: ["value"],
 } satisfies Partial<Pipeline>;

@@ -5,8 +5,10 @@
 import { DAY, HOUR } from "../../../../shared/time.ts";
 import { REGIONS } from "../authorities.ts";
 import type { FetchedSeries } from "../gate.ts";
-import type { FetchRequest, FetchResult, Pipeline, Upstreams } from "../pipeline.ts";
+import type { FetchRequest, FetchResult, Pipeline } from "../pipeline.ts";
+import type { Upstreams } from "../providers.ts";
 import { type EiaQuery, type EiaRow, fetchEia } from "../sources/eia.ts";
+import { atAuthority, byFuel } from "../topics.ts";
 import { gateHourly, gateRegion } from "./grid-gates.ts";
 
 const NEW_YORK = "America/New_York";
@@ -30,6 +32,7 @@ export const gridRegion: Pipeline = {
   provider: "eia",
   title: "Grid region series",
   libraries: ["power.demand", FORECAST, "power.generation", "power.interchange"],
+  topicsOf: atAuthority,
   partitions: { unit: "day", first: "2015-07-01" },
   schedules: [
     { name: "grid_region", cron: "20 * * * *", timeZone: NEW_YORK, aim: "latest" },
@@ -53,6 +56,7 @@ export const generationByFuel: Pipeline = {
   provider: "eia",
   title: "Generation by fuel",
   libraries: ["power.generation_by_fuel"],
+  topicsOf: byFuel,
   partitions: { unit: "day", first: "2018-07-01" },
   schedules: [
     { name: "generation_by_fuel", cron: "20 * * * *", timeZone: NEW_YORK, aim: "latest" },

@@ -16,8 +16,10 @@ import {
   judgeStructure,
   offending,
 } from "../gate.ts";
-import type { FetchRequest, FetchResult, Pipeline, Upstreams } from "../pipeline.ts";
+import type { FetchRequest, FetchResult, Pipeline } from "../pipeline.ts";
+import type { Upstreams } from "../providers.ts";
 import { BAR_MS, type Bar, fetchBars } from "../sources/twelve-data.ts";
+import { aboutCommodity } from "../topics.ts";
 
 const LIBRARY = "prices.intraday";
 const SYMBOLS: readonly string[] = ["ung", "uso", "xle", "xlu"];
@@ -30,6 +32,7 @@ export const intradayBars: Pipeline = {
   title: "Intraday bars",
   provider: "twelve_data",
   libraries: [LIBRARY],
+  topicsOf: aboutCommodity,
   partitions: { unit: "weekday", first: "2020-02-10" },
   schedules: [],
   timeZone: "America/New_York",
@@ -51,7 +54,7 @@ async function fetchIntraday(
   upstreams: Upstreams,
   { window, now }: FetchRequest,
 ): Promise<FetchResult> {
-  const access = upstreams.twelveData();
+  const access = upstreams.twelve_data();
   const series: FetchedSeries[] = [];
   let sourceUrl = "";
   // One after the other: each costs a credit, of eight a minute.

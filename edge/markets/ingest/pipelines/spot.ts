@@ -16,7 +16,9 @@ import {
   offending,
   type Structure,
 } from "../gate.ts";
-import type { FetchRequest, Pipeline, Upstreams } from "../pipeline.ts";
+import type { FetchRequest, Pipeline } from "../pipeline.ts";
+import type { Upstreams } from "../providers.ts";
+import { aboutCommodity } from "../topics.ts";
 import {
   type AgencyRoute,
   type AgencyRow,
@@ -82,6 +84,7 @@ export const spotPrices: Pipeline = {
   title: "Spot prices",
   provider: "eia",
   libraries: [LIBRARY],
+  topicsOf: aboutCommodity,
   partitions: { unit: "weekday", first: "1986-01-02", offset: -1 },
   schedules: [
     { name: "spot_prices", cron: "30 9 * * 1-5", timeZone: NEW_YORK, aim: "latest" },

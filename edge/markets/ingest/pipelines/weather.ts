@@ -16,8 +16,10 @@ import {
   offending,
 } from "../gate.ts";
 import { latestPartition, type Partitions } from "../partition.ts";
-import type { FetchRequest, FetchResult, Pipeline, Publication, Upstreams } from "../pipeline.ts";
+import type { FetchRequest, FetchResult, Pipeline, Publication } from "../pipeline.ts";
+import type { Upstreams } from "../providers.ts";
 import { AREA_NAMES, type Element, fetchDegreeDays } from "../sources/noaa.ts";
+import { inRegion } from "../topics.ts";
 
 const NEW_YORK = "America/New_York";
 const LIBRARY = "weather";
@@ -33,6 +35,7 @@ export const degreeDays: Pipeline = {
   title: "Degree days",
   provider: "noaa",
   libraries: [LIBRARY],
+  topicsOf: inRegion,
   partitions: MONTHS,
   schedules: [
     { name: "degree_days", cron: "0 12 6 * *", timeZone: NEW_YORK, aim: "latest" },

@@ -84,7 +84,8 @@ export async function request(
 
 /**
  * The same fetcher, which begins no request to a host sooner than its interval after the last one:
- * the providers' rate limits, kept before they are met.
+ * the providers' rate limits, kept before they are met. A host without a name here, as one that a
+ * provider redirects to, has the longest interval of all.
  */
 export function politely(
   fetcher: Fetcher,
@@ -92,12 +93,13 @@ export function politely(
   clock: () => number,
 ): Fetcher {
   const free = new Map<string, number>();
+  const longest = Math.max(0, ...intervalsMs.values());
   return {
     ...fetcher,
     fetch: async (url, init) => {
       const { host } = new URL(url);
       const begins = Math.max(clock(), free.get(host) ?? 0);
-      free.set(host, begins + (intervalsMs.get(host) ?? 0));
+      free.set(host, begins + (intervalsMs.get(host) ?? longest));
       if (begins > clock()) await fetcher.pause(begins - clock());
       return fetcher.fetch(url, init);
     },
