@@ -27,11 +27,13 @@ import { unassigned, unawaited } from "./tidy/commands.ts";
 import {
   brokenLinks,
   isDocumented,
+  isPage,
   keysOf,
   namesakes,
   unknownCommands,
   unnamed,
   unpinned,
+  visionRooms,
   wordsOf,
 } from "./tidy/documents.ts";
 import { brokenImports, importCircles, roomOf } from "./tidy/imports.ts";
@@ -49,8 +51,6 @@ const CONFIGURATIONS = {
   "gpu-node/node/config.ts": "gpu-node/README.md",
   "gpu-node/agent/device-config.ts": "gpu-node/agent/README.md",
 };
-/** Where an error code is documented: with the services that answer it. */
-const API_READMES = ["edge/markets/README.md", "edge/console/README.md", "edge/vision/README.md"];
 /** Number of statements of each contract, by the exported name of its table. */
 const STATEMENT_COUNTS: Readonly<Record<string, number>> = { MARKETS: 167, VISION: 147 };
 /** Rooms that people meet. */
@@ -59,8 +59,6 @@ const DOCUMENTED_ROOMS = [
   "edge/markets/store",
   "edge/console",
   "edge/vision",
-  "edge/vision/tasks",
-  "edge/vision/workflows",
   "edge/infer",
   "edge/local",
   "gpu-node",
@@ -77,6 +75,10 @@ const tracked = execFileSync("git", ["ls-files", "--cached", "--others", "--excl
   .split("\n")
   .filter((file) => file && existsSync(join(ROOT, file)));
 const read = (file: string) => readFileSync(join(ROOT, file), "utf8");
+const rooms = visionRooms(tracked);
+const pages = new Map(tracked.filter(isPage).map((file) => [file, read(file)]));
+/** Where an error code is documented: with the services that answer it. */
+const API_READMES = ["edge/markets/README.md", "edge/console/README.md", ...pages.keys()];
 const written = tracked.filter(
   (file) =>
     /\.(ts|tsx|mjs|js|cpp|h|cu|css|py)$/.test(file) && file.includes("/") && !isGenerated(file),
@@ -258,7 +260,8 @@ describe("documents", () => {
     expect(unnamed(keysOf(config), "`FLAG` switches it on")).toEqual(["LEASE_MS"]);
   });
 
-  it.each(DOCUMENTED_ROOMS)("tell of %s in a README of its own", (room) => {
+  const documented = [...DOCUMENTED_ROOMS, ...rooms.map((room) => `edge/vision/${room}`)];
+  it.each(documented)("tell of %s in a README of its own", (room) => {
     expect(isDocumented(room, read(`${room}/README.md`), read("README.md"))).toBe(true);
   });
 

@@ -12,6 +12,13 @@ export function wordsOf(text: string): number {
   return text.split(/\s+/).filter(Boolean).length;
 }
 
+/** Whether a file is a page of vision. */
+export const isPage = (file: string): boolean => /^edge\/vision\/(\w+\/)?README\.md$/.test(file);
+
+/** Rooms of vision: its folders with a `room.ts`, but for `base`, which has no routes. */
+export const visionRooms = (files: readonly string[]): string[] =>
+  files.flatMap((file) => /^edge\/vision\/(?!base\/)(\w+)\/room\.ts$/.exec(file)?.[1] ?? []);
+
 /** Names that a document does not hold as code. */
 export const unnamed = (names: readonly string[], document: string): string[] =>
   names.filter((name) => !document.includes(`\`${name}\``));
