@@ -30,6 +30,7 @@ import {
   isPage,
   keysOf,
   namesakes,
+  pageFaults,
   unknownCommands,
   unnamed,
   unpinned,
@@ -275,6 +276,30 @@ describe("documents", () => {
   it("keep the first README short", () => {
     expect(wordsOf(read("README.md"))).toBeLessThanOrEqual(README_WORDS_MAX);
     expect(wordsOf("one two\n")).toBe(2);
+  });
+
+  it("give each room of vision a page, and keep each page short", () => {
+    expect(rooms).toHaveLength(10);
+    expect(pageFaults(rooms, pages)).toEqual([]);
+  });
+
+  it("find a page of vision that is too long, and a room without one", () => {
+    const table = `<!-- roles -->\n${"| word ".repeat(900)}|\n<!-- /roles -->`;
+    const planted = new Map([
+      ["edge/vision/README.md", "word ".repeat(901)],
+      ["edge/vision/auth/README.md", `${"word ".repeat(900)}\n${table}\n`],
+    ]);
+    expect(pageFaults(["auth", "media"], planted)).toEqual([
+      "edge/vision/media/README.md: the room has no page; write one",
+      expect.stringMatching(/^edge\/vision\/README\.md: 901 words, 900 at most; cut /),
+    ]);
+    expect(visionRooms(["edge/vision/base/room.ts", "edge/vision/media/room.ts"])).toEqual([
+      "media",
+    ]);
+    expect(["edge/vision/README.md", "edge/vision/auth/x/README.md"].map(isPage)).toEqual([
+      true,
+      false,
+    ]);
   });
 
   it("link to what is there", () => {
