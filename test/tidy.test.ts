@@ -27,11 +27,14 @@ import { unassigned, unawaited } from "./tidy/commands.ts";
 import {
   brokenLinks,
   isDocumented,
+  isPage,
   keysOf,
   namesakes,
+  pageFaults,
   unknownCommands,
   unnamed,
   unpinned,
+  visionRooms,
   wordsOf,
 } from "./tidy/documents.ts";
 import { brokenImports, importCircles, roomOf } from "./tidy/imports.ts";
@@ -53,8 +56,6 @@ const CONFIGURATIONS = {
   "gpu-node/node/config.ts": "gpu-node/README.md",
   "gpu-node/agent/device-config.ts": "gpu-node/agent/README.md",
 };
-/** Where an error code is documented: with the services that answer it. */
-const API_READMES = ["edge/markets/README.md", "edge/console/README.md", "edge/vision/README.md"];
 /** Number of statements of each contract, by the exported name of its table. */
 const STATEMENT_COUNTS: Readonly<Record<string, number>> = { MARKETS: 167, VISION: 147 };
 /** Rooms that people meet. */
@@ -63,8 +64,6 @@ const DOCUMENTED_ROOMS = [
   "edge/markets/store",
   "edge/console",
   "edge/vision",
-  "edge/vision/tasks",
-  "edge/vision/workflows",
   "edge/infer",
   "edge/local",
   "gpu-node",
@@ -81,6 +80,10 @@ const tracked = execFileSync("git", ["ls-files", "--cached", "--others", "--excl
   .split("\n")
   .filter((file) => file && existsSync(join(ROOT, file)));
 const read = (file: string) => readFileSync(join(ROOT, file), "utf8");
+const rooms = visionRooms(tracked);
+const pages = new Map(tracked.filter(isPage).map((file) => [file, read(file)]));
+/** Where an error code is documented: with the services that answer it. */
+const API_READMES = ["edge/markets/README.md", "edge/console/README.md", ...pages.keys()];
 const written = tracked.filter(
   (file) =>
     /\.(ts|tsx|mjs|js|cpp|h|cu|css|py)$/.test(file) && file.includes("/") && !isGenerated(file),
@@ -280,7 +283,8 @@ describe("documents", () => {
     expect(unnamed(keysOf(config), "`FLAG` switches it on")).toEqual(["LEASE_MS"]);
   });
 
-  it.each(DOCUMENTED_ROOMS)("tell of %s in a README of its own", (room) => {
+  const documented = [...DOCUMENTED_ROOMS, ...rooms.map((room) => `edge/vision/${room}`)];
+  it.each(documented)("tell of %s in a README of its own", (room) => {
     expect(isDocumented(room, read(`${room}/README.md`), read("README.md"))).toBe(true);
   });
 
@@ -294,6 +298,30 @@ describe("documents", () => {
   it("keep the first README short", () => {
     expect(wordsOf(read("README.md"))).toBeLessThanOrEqual(README_WORDS_MAX);
     expect(wordsOf("one two\n")).toBe(2);
+  });
+
+  it("give each room of vision a page, and keep each page short", () => {
+    expect(rooms).toHaveLength(10);
+    expect(pageFaults(rooms, pages)).toEqual([]);
+  });
+
+  it("find a page of vision that is too long, and a room without one", () => {
+    const table = `<!-- roles -->\n${"| word ".repeat(900)}|\n<!-- /roles -->`;
+    const planted = new Map([
+      ["edge/vision/README.md", "word ".repeat(901)],
+      ["edge/vision/auth/README.md", `${"word ".repeat(900)}\n${table}\n`],
+    ]);
+    expect(pageFaults(["auth", "media"], planted)).toEqual([
+      "edge/vision/media/README.md: the room has no page; write one",
+      expect.stringMatching(/^edge\/vision\/README\.md: 901 words, 900 at most; cut /),
+    ]);
+    expect(visionRooms(["edge/vision/base/room.ts", "edge/vision/media/room.ts"])).toEqual([
+      "media",
+    ]);
+    expect(["edge/vision/README.md", "edge/vision/auth/x/README.md"].map(isPage)).toEqual([
+      true,
+      false,
+    ]);
   });
 
   it("link to what is there", () => {

@@ -6,10 +6,41 @@ import { dirname, join } from "node:path";
 
 /** A room's README says more than a heading. */
 const ROOM_WORDS_MIN = 100;
+/** Words of a page of vision: `edge/vision/README.md` or `edge/vision/ROOM/README.md`. */
+const PAGE_WORDS_MAX = 900;
+const VISION = "edge/vision";
+/** A table that `npm run golden` writes between markers: people look things up in it. */
+const GENERATED = /<!-- (\w+) -->[\s\S]*?<!-- \/\1 -->/g;
 
 /** Words as a reader counts them: what stands between white space. */
 export function wordsOf(text: string): number {
   return text.split(/\s+/).filter(Boolean).length;
+}
+
+/** Whether a file is a page of vision. */
+export const isPage = (file: string): boolean => /^edge\/vision\/(\w+\/)?README\.md$/.test(file);
+
+/** Rooms of vision: its folders with a `room.ts`, but for `base`, which has no routes. */
+export const visionRooms = (files: readonly string[]): string[] =>
+  files.flatMap((file) => /^edge\/vision\/(?!base\/)(\w+)\/room\.ts$/.exec(file)?.[1] ?? []);
+
+/**
+ * Pages of vision, by their paths, that are too long, and rooms that have none. Generated tables
+ * do not count: the table of roles alone has 730 words.
+ */
+export function pageFaults(rooms: readonly string[], pages: ReadonlyMap<string, string>): string[] {
+  const missing = ["", ...rooms.map((room) => `/${room}`)]
+    .map((folder) => `${VISION}${folder}/README.md`)
+    .filter((page) => !pages.has(page))
+    .map((page) => `${page}: the room has no page; write one`);
+  const long = [...pages].flatMap(([page, text]) => {
+    const words = wordsOf(text.replace(GENERATED, ""));
+    const remedy = "cut what /docs or a comment says, or move it to the room that owns it";
+    return words > PAGE_WORDS_MAX
+      ? [`${page}: ${words} words, ${PAGE_WORDS_MAX} at most; ${remedy}`]
+      : [];
+  });
+  return [...missing, ...long];
 }
 
 /** Names that a document does not hold as code. */

@@ -60,11 +60,11 @@ export const statusRoutes: readonly Route[] = [
       summary: "Queue depth, workers, stuck jobs, database latency",
       description:
         "Needs the role admin. A job is stuck when one of its running tasks has a lease that nobody " +
-        "freed for three minutes, made no step for five times its mean step (and five minutes), or " +
-        "has run for over four hours, a training for over a week. Of the workspaces that you are " +
-        "admin of; an admin of the default workspace is an operator, who sees all. `worker_count` " +
-        "is of the live nodes that serve them. `database_latency_ms` is the middle one of five " +
-        "statements.",
+        "freed for three minutes, made no step for five times its median step (and five minutes), " +
+        "or has run for longer than its kind may: ten minutes to four hours, a training for a week. " +
+        "Of the workspaces that you are admin of; an admin of the default workspace is an operator, " +
+        "who sees all. `worker_count` is of the live nodes that serve them. `database_latency_ms` is " +
+        "the middle one of five statements.",
       who: user,
       answers: { 200: json("status", Status) },
       errors: ["forbidden"],

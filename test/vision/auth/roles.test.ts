@@ -48,7 +48,7 @@ const AUDIENCES: readonly (readonly [who: string, says: RegExp])[] = [
   ["admin", /\bneeds the role admin\b/i],
 ];
 
-const README = resolve(import.meta.dirname, "../../../edge/vision/README.md");
+const README = resolve(import.meta.dirname, "../../../edge/vision/auth/README.md");
 const GOLDEN = resolve(import.meta.dirname, "../../golden/openapi.vision.json");
 const MARKED = /(?<=<!-- roles -->\n)[\s\S]*(?=<!-- \/roles -->)/;
 
@@ -71,7 +71,7 @@ function rolesTable(): string {
   return `| Who | May call |\n|---|---|\n${lines.join("")}`;
 }
 
-describe("the README of vision", () => {
+describe("the page of accounts", () => {
   it("shows which role may call which route", () => {
     const text = readFileSync(README, "utf8");
     const table = rolesTable();

@@ -178,7 +178,7 @@ export const ExperimentResults = z
     }),
     guard_rails: z.array(GuardFigures).meta({ description: "those that are set" }),
     method: z.enum(["beta_binomial", "normal_mixture", "betting"]).meta({
-      description: "of the sequential test: see the README",
+      description: "of the sequential test: see edge/vision/experiments/README.md",
     }),
   })
   .meta({ id: "ExperimentResults" });
