@@ -3,11 +3,13 @@
 // active mark are made to say what its newest entry does, under the lock of the workspace.
 
 import { type SQL, sql } from "drizzle-orm";
+import { model, modelMove } from "../../../db/vision/training.ts";
 import { assert, Failure } from "../../../shared/errors.ts";
 import type { ModelSource } from "../../../shared/tasks/tasks.ts";
 import { edgeRefusal } from "../../../shared/wire/edge-inference.ts";
 import type { Alias, Model, ModelMove, ModelName } from "../../../shared/wire/training.ts";
-import { batch, type Database, wireTime } from "../../http/database.ts";
+import { batch, type Database } from "../../http/database.ts";
+import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../http/selection.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
 import { API, type Page } from "../base/api.ts";
 import { discardObjects } from "../base/discard.ts";
@@ -16,43 +18,37 @@ import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList, textList } from "../base/sql.ts";
 import { source } from "../tasks/objects.ts";
 
-/** A model of the registry. */
-export interface ModelRow extends Record<string, unknown> {
-  modelId: string;
-  workspaceId: string;
-  projectId: string | null;
-  runId: string | null;
-  name: string;
-  version: number;
-  variant: Model["variant"];
-  task: Model["task"];
+const m = columnsOf(model, "m");
+const MODEL = selection({
+  modelId: m.id,
+  workspaceId: m.workspaceId,
+  projectId: m.projectId,
+  runId: m.runId,
+  name: m.name,
+  version: m.version,
+  variant: typed<Model["variant"]>(m.variant),
+  task: m.task,
   /** In index order. */
-  classes: string[];
-  imageSize: number;
-  parameters: number;
-  storageKey: string;
-  bytes: number;
-  sha256: string;
-  metrics: Model["metrics"];
-  metricsRule: Model["metrics_rule"];
+  classes: m.classes,
+  imageSize: m.imageSize,
+  parameters: m.parameters,
+  storageKey: m.storageKey,
+  bytes: m.bytes,
+  sha256: m.sha256,
+  metrics: typed<Model["metrics"]>(m.metrics),
+  metricsRule: m.metricsRule,
   /** Its detections on the validation split, by confidence; null where that is not known. */
-  confidenceBins: number[] | null;
-  aliases: Alias[];
-  active: boolean;
-  createdAt: string;
-}
-
-const MODEL = sql`m.id::text AS "modelId", m.workspace_id::text AS "workspaceId",
-  m.project_id::text AS "projectId", m.run_id::text AS "runId", m.name, m.version, m.variant,
-  m.task, to_jsonb(m.classes) AS classes, m.image_size AS "imageSize",
-  m.parameters::float8 AS parameters, m.storage_key AS "storageKey", m.bytes::float8 AS bytes,
-  m.sha256, m.metrics, m.metrics_rule AS "metricsRule",
-  m.confidence_bins AS "confidenceBins", m.active, ${wireTime(sql`m.created_at`)} AS "createdAt",
-  coalesce((SELECT jsonb_agg(alias ORDER BY alias) FROM model_alias
-    WHERE model_id = m.id), '[]') AS aliases`;
+  confidenceBins: m.confidenceBins,
+  active: m.active,
+  createdAt: m.createdAt,
+  aliases: sql<Alias[]>`coalesce((SELECT jsonb_agg(alias ORDER BY alias) FROM model_alias
+    WHERE model_id = m.id), '[]')`,
+});
+/** A model of the registry. */
+export type ModelRow = RowOf<typeof MODEL>;
 
 /** The models that tables of a `FROM` join as `m`, as one column of a list. */
-export const modelList = (tables: SQL): SQL => sql`
+export const modelList = (tables: SQL): SQL<ModelRow[]> => sql`
   (SELECT coalesce(jsonb_agg(to_jsonb(listed)), '[]') FROM (SELECT ${MODEL} FROM ${tables}) listed)`;
 
 /** A model as it goes over the wire. */
@@ -129,9 +125,9 @@ export async function listModels(
         OR EXISTS (SELECT FROM model_alias WHERE model_id = m.id
           AND alias IN ${textList(among.names)}))`,
   ].filter((one): one is SQL => Boolean(one));
-  const { rows } = await database.execute<ModelRow>(sql`
+  const rows = await rowsOf(database, MODEL)`
     SELECT ${MODEL} FROM model m WHERE ${sql.join(conditions, sql` AND `)}
-     ORDER BY m.created_at DESC, m.id`);
+     ORDER BY m.created_at DESC, m.id`;
   return rows;
 }
 
@@ -232,9 +228,16 @@ const newestOf = ({ workspaceId, name }: Pick<Move, "workspaceId" | "name">) => 
   SELECT to_model_id FROM model_move WHERE workspace_id = ${workspaceId}::uuid AND name = ${name}
    ORDER BY id DESC LIMIT 1)`;
 
-const MOVE = sql`e.id::float8 AS move_id, e.name, e.from_model_id::text AS from_model_id,
-  e.to_model_id::text AS to_model_id, e.rollback_of::float8 AS rollback_of,
-  e.actor_id::text AS actor_id, ${wireTime(sql`e.at`)} AS at`;
+const e = columnsOf(modelMove, "e");
+const MOVE: SQL<ModelMove> = selection({
+  move_id: e.id,
+  name: typed<ModelName>(e.name),
+  from_model_id: e.fromModelId,
+  to_model_id: e.toModelId,
+  rollback_of: e.rollbackOf,
+  actor_id: e.actorId,
+  at: e.at,
+});
 
 /** What makes the name mean what the newest entry of the log says. */
 function applied({ workspaceId, name }: Move): SQL[] {
@@ -264,9 +267,9 @@ export async function listMoves(
   { name, limit, offset }: Page & { name?: ModelName | undefined },
 ): Promise<ModelMove[]> {
   const named = name ? sql`AND e.name = ${name}` : sql``;
-  const { rows } = await database.execute<ModelMove>(sql`
+  const rows = await rowsOf(database, MOVE)`
     SELECT ${MOVE} FROM model_move e WHERE e.workspace_id IN ${idList(workspaces)} ${named}
-     ORDER BY e.id DESC LIMIT ${limit}::int OFFSET ${offset}::int`);
+     ORDER BY e.id DESC LIMIT ${limit}::int OFFSET ${offset}::int`;
   return rows;
 }
 

@@ -1,12 +1,14 @@
 // Weights that people bring along, to start runs from. Nothing here opens them: a node does, and
 // refuses what is not what it says. Never a pickle.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
+import { weightsFile } from "../../../db/vision/training.ts";
 import { headerBytes } from "../../../shared/detector/safetensors.ts";
 import { Failure } from "../../../shared/errors.ts";
 import type { TaskPayload } from "../../../shared/tasks/tasks.ts";
 import type { TrainSettings, WeightsFile } from "../../../shared/wire/training.ts";
-import { batch, type Database, isSilent, wireTime } from "../../http/database.ts";
+import { batch, type Database, isSilent } from "../../http/database.ts";
+import { columnsOf, extended, type RowOf, rowsOf, selection } from "../../http/selection.ts";
 import { discardObjects } from "../base/discard.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
@@ -51,21 +53,29 @@ export function weightsFormat(head: Uint8Array): WeightsFormat {
   throw new Failure("unsupported_media", `the file is no safetensors or ONNX${instead}`);
 }
 
-const WEIGHTS = sql`w.id::text AS weights_id, w.name, w.dataset, w.format,
-  w.bytes::float8 AS bytes, ${wireTime(sql`w.created_at`)} AS created_at`;
+const w = columnsOf(weightsFile, "w");
+const WEIGHTS: SQL<WeightsFile> = selection({
+  weights_id: w.id,
+  name: w.name,
+  dataset: w.dataset,
+  format: w.format,
+  bytes: w.bytes,
+  created_at: w.createdAt,
+});
+const KEPT_WEIGHTS = extended(WEIGHTS, { workspaceId: w.workspaceId, storageKey: w.storageKey });
+/** Weights with where they lie. */
+export type WeightsRow = RowOf<typeof KEPT_WEIGHTS>;
 
 /** Weights files of the workspaces, newest first. */
 export async function listWeights(
   database: Database,
   workspaces: readonly string[],
 ): Promise<WeightsFile[]> {
-  const { rows } = await database.execute<WeightsFile>(sql`
+  const rows = await rowsOf(database, WEIGHTS)`
     SELECT ${WEIGHTS} FROM weights_file w WHERE w.workspace_id IN ${idList(workspaces)}
-     ORDER BY w.created_at DESC, w.id`);
+     ORDER BY w.created_at DESC, w.id`;
   return rows;
 }
-
-export type WeightsRow = WeightsFile & { workspaceId: string; storageKey: string };
 
 /** The weights of this id, if they are of these workspaces; fails with `not_found`. */
 export async function findWeights(
@@ -73,10 +83,10 @@ export async function findWeights(
   workspaces: readonly string[],
   weightsId: string,
 ): Promise<WeightsRow> {
-  const { rows } = await database.execute<WeightsRow>(sql`
-    SELECT ${WEIGHTS}, w.workspace_id::text AS "workspaceId", w.storage_key AS "storageKey"
+  const rows = await rowsOf(database, KEPT_WEIGHTS)`
+    SELECT ${KEPT_WEIGHTS}
       FROM weights_file w
-     WHERE w.id = ${weightsId}::uuid AND w.workspace_id IN ${idList(workspaces)}`);
+     WHERE w.id = ${weightsId}::uuid AND w.workspace_id IN ${idList(workspaces)}`;
   if (!rows[0]) throw new Failure("not_found", "no such weights in your workspaces");
   return rows[0];
 }

@@ -1,11 +1,13 @@
 // Secrets that workflows name: sealed, bound to their row, written and never read back. They are
 // opened for one delivery, and shown in no answer, log line or error.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
+import { workflowSecret } from "../../../db/vision/workflows.ts";
 import { Failure } from "../../../shared/errors.ts";
 import type { Secret } from "../../../shared/secret.ts";
 import type { WorkflowSecret } from "../../../shared/wire/workflows.ts";
-import { type Database, wireTime } from "../../http/database.ts";
+import type { Database } from "../../http/database.ts";
+import { columnsOf, rowsOf, selection } from "../../http/selection.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
 import type { Parts } from "../base/parts.ts";
 import { seal, unseal } from "../base/sealing.ts";
@@ -16,17 +18,22 @@ const SECRETS_MAX = 200;
 
 const useOf = (id: string) => ({ purpose: "workflow secret", rowId: id });
 
-const SECRET = sql`s.workspace_id::text, s.name, ${wireTime(sql`s.created_at`)} AS created_at,
-  ${wireTime(sql`s.updated_at`)} AS updated_at`;
+const s = columnsOf(workflowSecret, "s");
+const SECRET: SQL<WorkflowSecret> = selection({
+  workspace_id: s.workspaceId,
+  name: s.name,
+  created_at: s.createdAt,
+  updated_at: s.updatedAt,
+});
 
 /** The names of the secrets of workspaces. */
 export async function listSecrets(
   database: Database,
   workspaces: readonly string[],
 ): Promise<WorkflowSecret[]> {
-  const { rows } = await database.execute<WorkflowSecret & Record<string, unknown>>(sql`
+  const rows = await rowsOf(database, SECRET)`
     SELECT ${SECRET} FROM workflow_secret s WHERE s.workspace_id IN ${idList(workspaces)}
-     ORDER BY s.name, s.id`);
+     ORDER BY s.name, s.id`;
   return rows;
 }
 
@@ -62,7 +69,7 @@ export async function putSecret(
   // A row of its own id whenever the value changes: an envelope opens in the row it was made for.
   const id = crypto.randomUUID();
   const sealed = await seal(sealing, useOf(id), value);
-  const { rows } = await database.execute<WorkflowSecret & Record<string, unknown>>(sql`
+  const rows = await rowsOf(database, SECRET)`
     WITH s AS (
       INSERT INTO workflow_secret (id, workspace_id, name, sealed, created_by, created_at,
         updated_at)
@@ -74,7 +81,7 @@ export async function putSecret(
         updated_at = excluded.updated_at
       RETURNING *),
     logged AS (${entryOf(act, true)})
-    SELECT ${SECRET} FROM s`);
+    SELECT ${SECRET} FROM s`;
   const [secret] = rows;
   if (secret) return secret;
   const detail = `the workspace has ${SECRETS_MAX} secrets, which is as many as it may have`;

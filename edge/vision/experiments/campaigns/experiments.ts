@@ -2,8 +2,10 @@
 // changes nothing: no sample is counted twice, and no end is overwritten.
 
 import { type SQL, sql } from "drizzle-orm";
+import { experiment } from "../../../../db/vision/experiments.ts";
 import { Failure } from "../../../../shared/errors.ts";
-import { batch, type Database, wireTime } from "../../../http/database.ts";
+import { batch, type Database } from "../../../http/database.ts";
+import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import { jsonb } from "../../../http/storable.ts";
 import type { Parts } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
@@ -17,7 +19,6 @@ import {
   type ExperimentReason,
   type ExperimentResults,
   type ExperimentRules,
-  type ExperimentSource,
   type ExperimentState,
 } from "./records.ts";
 import { type ExperimentMove, hasEnded, MOVES, mayMove } from "./states.ts";
@@ -29,40 +30,35 @@ export const EXPERIMENTS_MAX = 1_000;
 /** Experiments that one minute looks at, those that waited longest first. */
 const LOOKS_MAX = 200;
 
+const x = columnsOf(experiment, "x");
+const EXPERIMENT = selection({
+  experimentId: x.id,
+  workspaceId: x.workspaceId,
+  name: x.name,
+  hypothesis: x.hypothesis,
+  source: x.source,
+  endpointId: x.endpointId,
+  slug: x.slug,
+  jobId: x.jobId,
+  baselineModelId: x.baselineModelId,
+  candidateModelId: x.candidateModelId,
+  metric: typed<ExperimentMetric>(x.metric),
+  rules: typed<ExperimentRules>(x.rules),
+  /** With the terms on which the endpoint served both. */
+  plan: typed<ExperimentPlan & { terms?: string }>(x.plan),
+  state: x.state,
+  reason: typed<ExperimentReason | null>(x.reason),
+  mark: typed<Mark | null>(x.mark),
+  counted: typed<TrafficCounts | null>(x.counted),
+  results: typed<ExperimentResults>(x.results),
+  revision: x.revision,
+  promotion: typed<ExperimentPromotion | null>(x.promotion),
+  createdAt: x.createdAt,
+  lookedAt: x.lookedAt,
+  endedAt: x.endedAt,
+});
 /** An experiment. */
-export interface ExperimentRow extends Record<string, unknown> {
-  experimentId: string;
-  workspaceId: string;
-  name: string;
-  hypothesis: string;
-  source: ExperimentSource;
-  endpointId: string | null;
-  slug: string | null;
-  jobId: string | null;
-  baselineModelId: string;
-  candidateModelId: string;
-  metric: ExperimentMetric;
-  rules: ExperimentRules;
-  /** With the terms on which the endpoint served both; those of an older release have none. */
-  plan: ExperimentPlan & { terms?: string };
-  state: ExperimentState;
-  reason: ExperimentReason | null;
-  mark: Mark | null;
-  counted: TrafficCounts | null;
-  results: ExperimentResults;
-  revision: number;
-  promotion: ExperimentPromotion | null;
-  createdAt: string;
-  lookedAt: string;
-  endedAt: string | null;
-}
-
-const EXPERIMENT = sql`x.id::text AS "experimentId", x.workspace_id::text AS "workspaceId", x.name,
-  x.hypothesis, x.source, x.endpoint_id::text AS "endpointId", x.slug, x.job_id::text AS "jobId",
-  x.baseline_model_id::text AS "baselineModelId", x.candidate_model_id::text AS "candidateModelId",
-  x.metric, x.rules, x.plan, x.state, x.reason, x.mark, x.counted, x.results, x.revision,
-  x.promotion, ${wireTime(sql`x.created_at`)} AS "createdAt",
-  ${wireTime(sql`x.looked_at`)} AS "lookedAt", ${wireTime(sql`x.ended_at`)} AS "endedAt"`;
+export type ExperimentRow = RowOf<typeof EXPERIMENT>;
 
 /** An experiment as it goes over the wire: its members in one order, however they were stored. */
 export const experimentRecord = (row: ExperimentRow): Experiment =>
@@ -103,9 +99,9 @@ export async function listExperiments(
   { state, limit, offset }: ExperimentFilter,
 ): Promise<ExperimentRow[]> {
   const ofState = state === undefined ? sql`` : sql`AND x.state = ${state}`;
-  const { rows } = await database.execute<ExperimentRow>(sql`
+  const rows = await rowsOf(database, EXPERIMENT)`
     SELECT ${EXPERIMENT} FROM experiment x WHERE x.workspace_id IN ${idList(workspaces)} ${ofState}
-     ORDER BY x.created_at DESC, x.id LIMIT ${limit}::int OFFSET ${offset}::int`);
+     ORDER BY x.created_at DESC, x.id LIMIT ${limit}::int OFFSET ${offset}::int`;
   return rows;
 }
 
@@ -115,9 +111,9 @@ export async function findExperiment(
   workspaces: readonly string[],
   experimentId: string,
 ): Promise<ExperimentRow> {
-  const { rows } = await database.execute<ExperimentRow>(sql`
+  const rows = await rowsOf(database, EXPERIMENT)`
     SELECT ${EXPERIMENT} FROM experiment x
-     WHERE x.id = ${experimentId}::uuid AND x.workspace_id IN ${idList(workspaces)}`);
+     WHERE x.id = ${experimentId}::uuid AND x.workspace_id IN ${idList(workspaces)}`;
   const [row] = rows;
   if (!row) throw new Failure("not_found", "no such experiment in your workspaces");
   return row;
@@ -125,9 +121,9 @@ export async function findExperiment(
 
 /** Experiments that have not ended, in the order in which they are due to be looked at. */
 export async function liveExperiments(database: Database): Promise<ExperimentRow[]> {
-  const { rows } = await database.execute<ExperimentRow>(sql`
+  const rows = await rowsOf(database, EXPERIMENT)`
     SELECT ${EXPERIMENT} FROM experiment x WHERE x.state IN ('running', 'paused')
-     ORDER BY x.looked_at, x.id LIMIT ${LOOKS_MAX}::int`);
+     ORDER BY x.looked_at, x.id LIMIT ${LOOKS_MAX}::int`;
   return rows;
 }
 
@@ -231,11 +227,11 @@ export async function changeExperiment(
     if (value === undefined) continue;
     set.push(sql`${sql.identifier(name)} = ${value ? jsonb(value) : sql`NULL`}`);
   }
-  const { rows } = await database.execute<ExperimentRow>(sql`
+  const rows = await rowsOf(database, EXPERIMENT)`
     WITH x AS (UPDATE experiment SET ${sql.join(set, sql`, `)}
       WHERE id = ${seen.experimentId}::uuid AND revision = ${seen.revision}::int
       RETURNING *)
-    SELECT ${EXPERIMENT} FROM x`);
+    SELECT ${EXPERIMENT} FROM x`;
   return rows[0] ?? null;
 }
 
@@ -245,11 +241,11 @@ export async function notePromotion(
   seen: ExperimentRow,
   promotion: ExperimentPromotion,
 ): Promise<ExperimentRow | null> {
-  const { rows } = await database.execute<ExperimentRow>(sql`
+  const rows = await rowsOf(database, EXPERIMENT)`
     WITH x AS (UPDATE experiment SET promotion = ${jsonb(promotion)}, revision = revision + 1
       WHERE id = ${seen.experimentId}::uuid AND revision = ${seen.revision}::int
       RETURNING *)
-    SELECT ${EXPERIMENT} FROM x`);
+    SELECT ${EXPERIMENT} FROM x`;
   return rows[0] ?? null;
 }
 

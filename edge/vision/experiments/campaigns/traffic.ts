@@ -4,6 +4,7 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Database } from "../../../http/database.ts";
+import { rowsOf } from "../../../http/selection.ts";
 import type { Parts } from "../../base/parts.ts";
 import { ENDPOINT, type EndpointRow } from "../../serving/endpoints/endpoints.ts";
 import { endpointMeter } from "../../serving/endpoints/meter.ts";
@@ -31,9 +32,9 @@ export async function endpointById(
   database: Database,
   { workspaceId, endpointId }: { workspaceId: string; endpointId: string },
 ): Promise<EndpointRow | null> {
-  const { rows } = await database.execute<EndpointRow>(sql`
+  const rows = await rowsOf(database, ENDPOINT)`
     SELECT ${ENDPOINT} FROM endpoint e
-     WHERE e.id = ${endpointId}::uuid AND e.workspace_id = ${workspaceId}::uuid`);
+     WHERE e.id = ${endpointId}::uuid AND e.workspace_id = ${workspaceId}::uuid`;
   return rows[0] ?? null;
 }
 

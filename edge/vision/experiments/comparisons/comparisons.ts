@@ -1,8 +1,10 @@
 // Stored comparisons: two models side by side under a name. Their sessions go with them.
 
 import { type SQL, sql } from "drizzle-orm";
+import { comparison } from "../../../../db/vision/comparisons.ts";
 import { Failure } from "../../../../shared/errors.ts";
-import { batch, type Database, wireTime } from "../../../http/database.ts";
+import { batch, type Database } from "../../../http/database.ts";
+import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import { jsonb } from "../../../http/storable.ts";
 import type { Parts } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
@@ -11,17 +13,16 @@ import { type Comparison, ComparisonSettings } from "./records.ts";
 /** Comparisons of a workspace. */
 const COMPARISONS_MAX = 1_000;
 
+const c = columnsOf(comparison, "c");
+const COMPARISON = selection({
+  comparisonId: c.id,
+  workspaceId: c.workspaceId,
+  name: c.name,
+  settings: typed<ComparisonSettings>(c.settings),
+  createdAt: c.createdAt,
+});
 /** A comparison. */
-export interface ComparisonRow extends Record<string, unknown> {
-  comparisonId: string;
-  workspaceId: string;
-  name: string;
-  settings: ComparisonSettings;
-  createdAt: string;
-}
-
-const COMPARISON = sql`c.id::text AS "comparisonId", c.workspace_id::text AS "workspaceId", c.name,
-  c.settings, ${wireTime(sql`c.created_at`)} AS "createdAt"`;
+export type ComparisonRow = RowOf<typeof COMPARISON>;
 
 /** A comparison as it goes over the wire. */
 export const comparisonRecord = (row: ComparisonRow): Comparison => ({
@@ -40,9 +41,9 @@ export async function listComparisons(
   { comparisonId, offset, limit }: { comparisonId?: string; offset: number; limit: number },
 ): Promise<ComparisonRow[]> {
   const one: SQL = comparisonId === undefined ? sql`` : sql`AND c.id = ${comparisonId}::uuid`;
-  const { rows } = await database.execute<ComparisonRow>(sql`
+  const rows = await rowsOf(database, COMPARISON)`
     SELECT ${COMPARISON} FROM comparison c WHERE c.workspace_id IN ${idList(workspaces)} ${one}
-     ORDER BY c.created_at DESC, c.id LIMIT ${limit}::int OFFSET ${offset}::int`);
+     ORDER BY c.created_at DESC, c.id LIMIT ${limit}::int OFFSET ${offset}::int`;
   return rows;
 }
 
@@ -64,7 +65,7 @@ export async function createComparison(
   comparison: Pick<ComparisonRow, "workspaceId" | "name" | "settings"> & { createdBy: string },
 ): Promise<ComparisonRow> {
   const { workspaceId, name, settings, createdBy } = comparison;
-  const { rows } = await database.execute<ComparisonRow>(sql`
+  const rows = await rowsOf(database, COMPARISON)`
     WITH c AS (
       INSERT INTO comparison (id, workspace_id, name, settings, created_by)
       SELECT ${crypto.randomUUID()}::uuid, ${workspaceId}::uuid, ${name}, ${jsonb(settings)},
@@ -72,7 +73,7 @@ export async function createComparison(
        WHERE (SELECT count(*) FROM comparison WHERE workspace_id = ${workspaceId}::uuid)
          < ${COMPARISONS_MAX}::int
       RETURNING *)
-    SELECT ${COMPARISON} FROM c`);
+    SELECT ${COMPARISON} FROM c`;
   if (rows[0]) return rows[0];
   const detail = `the workspace has ${COMPARISONS_MAX} comparisons, which is as many as it may have`;
   throw new Failure("state_conflict", detail, { data: { comparisons_max: COMPARISONS_MAX } });

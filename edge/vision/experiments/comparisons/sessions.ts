@@ -3,6 +3,8 @@
 // behind.
 
 import { sql } from "drizzle-orm";
+import { comparisonSession } from "../../../../db/vision/comparisons.ts";
+import { task } from "../../../../db/vision/schema.ts";
 import { assert, Failure } from "../../../../shared/errors.ts";
 import {
   ComparedFrame,
@@ -12,14 +14,21 @@ import {
 } from "../../../../shared/tasks/comparison-task.ts";
 import type { TaskPayload } from "../../../../shared/tasks/tasks.ts";
 import { iso } from "../../../../shared/time.ts";
-import { batch, type Database, isSilent, wireTime } from "../../../http/database.ts";
+import { batch, type Database, isSilent } from "../../../http/database.ts";
+import {
+  columnsOf,
+  joinedColumnsOf,
+  type RowOf,
+  rowsOf,
+  selection,
+  typed,
+} from "../../../http/selection.ts";
 import { jsonb, storable } from "../../../http/storable.ts";
 import { discardObjects } from "../../base/discard.ts";
 import type { Parts } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
 import { presignGet, target } from "../../tasks/objects.ts";
 import { requestCancel } from "../../tasks/queue/interventions.ts";
-import type { TaskState } from "../../tasks/queue/states.ts";
 import { submit } from "../../tasks/queue/wait.ts";
 import type { SideModel } from "./compared-models.ts";
 import {
@@ -151,23 +160,27 @@ function payloadOf(
   };
 }
 
-interface SessionRow extends Record<string, unknown> {
-  sessionId: string;
-  workspaceId: string;
-  comparisonId: string | null;
-  settings: ComparisonSettings;
-  models: SessionModel[];
-  input: SessionInput;
-  state: "queued" | "completed" | "failed";
-  failure: string | null;
-  outcome: ComparisonOutcome | null;
-  reportKey: string | null;
-  overlayKeys: string[] | null;
-  createdAt: string;
-  endedAt: string | null;
-  taskState: TaskState | null;
-  progress: { done: number; total: number } | null;
-}
+const s = columnsOf(comparisonSession, "s");
+const t = joinedColumnsOf(task, "t");
+/** A session `s` with its task `t`. */
+const SESSION = selection({
+  sessionId: s.id,
+  workspaceId: s.workspaceId,
+  comparisonId: s.comparisonId,
+  settings: s.settings,
+  models: s.models,
+  input: s.input,
+  state: s.state,
+  failure: s.failure,
+  outcome: typed<ComparisonOutcome | null>(s.outcome),
+  reportKey: s.reportKey,
+  overlayKeys: s.overlayKeys,
+  createdAt: s.createdAt,
+  endedAt: s.endedAt,
+  taskState: t.state,
+  progress: typed<{ done: number; total: number } | null>(t.progress),
+});
+type SessionRow = RowOf<typeof SESSION>;
 
 /** A session of the workspaces, with a page of its frames; fails with `not_found`. */
 export async function findSession(
@@ -175,16 +188,11 @@ export async function findSession(
   workspaces: readonly string[],
   { sessionId, ...page }: { sessionId: string; offset: number; limit: number },
 ): Promise<ComparisonResult> {
-  const { rows } = await parts.database.execute<SessionRow>(sql`
-    SELECT s.id::text AS "sessionId", s.workspace_id::text AS "workspaceId",
-      s.comparison_id::text AS "comparisonId", s.settings, s.models, s.input, s.state, s.failure,
-      s.outcome, s.report_key AS "reportKey", to_jsonb(s.overlay_keys) AS "overlayKeys",
-      ${wireTime(sql`s.created_at`)} AS "createdAt", ${wireTime(sql`s.ended_at`)} AS "endedAt",
-      t.state AS "taskState", t.progress
+  const [row] = await rowsOf(parts.database, SESSION)`
+    SELECT ${SESSION}
       FROM comparison_session s LEFT JOIN task t ON t.idempotency_key = ${subjectOf("")} || s.id
      WHERE s.id = ${sessionId}::uuid AND s.workspace_id IN ${idList(workspaces)}
-       AND s.forgotten_at IS NULL`);
-  const [row] = rows;
+       AND s.forgotten_at IS NULL`;
   if (row) return sessionRecord(parts, row, page);
   throw new Failure("not_found", "no such result in your workspaces; they are kept for a day");
 }

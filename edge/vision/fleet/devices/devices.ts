@@ -2,6 +2,7 @@
 // how they stand by their last heartbeat.
 
 import { type SQL, sql } from "drizzle-orm";
+import { device, deviceState } from "../../../../db/vision/fleet.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import {
   type Device,
@@ -12,6 +13,7 @@ import {
 } from "../../../../shared/wire/fleet.ts";
 import type { Role } from "../../../../shared/wire/vision.ts";
 import { type Database, wireTime } from "../../../http/database.ts";
+import { columnsOf, joinedColumnsOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import { type Act, auditEntries } from "../../auth/audit.ts";
 import { allow, type Caller, workspacesOf } from "../../auth/scope.ts";
 import type { Parts } from "../../base/parts.ts";
@@ -34,21 +36,40 @@ export const stateAt = (now: SQL): SQL => sql`CASE WHEN s.beat_at IS NULL THEN '
 export const hadTimeSince = (since: SQL, now: SQL): SQL =>
   sql`${lateAfter(LATE_INTERVALS, since)} <= ${now}`;
 
+const d = columnsOf(device, "d");
+const s = joinedColumnsOf(deviceState, "s");
 /** A device `d` with its newest beat `s`, as the wire shows it. */
-const deviceColumns = (now: SQL): SQL => sql`d.id::text AS device_id,
-  d.workspace_id::text AS workspace_id, d.name, d.group_name AS "group",
-  to_jsonb(d.tags) AS tags, d.project_id::text AS project_id, ${stateAt(now)} AS status,
-  d.interval_seconds AS interval_s, ${wireTime(sql`d.enrolled_at`)} AS enrolled_at,
-  ${wireTime(sql`d.revoked_at`)} AS revoked_at, ${wireTime(sql`s.beat_at`)} AS last_heartbeat_at,
-  d.platform, d.runtime, s.agent_version, s.battery::float8, s.temperature::float8,
-  s.uptime_seconds AS uptime, s.free_bytes::float8 AS free_bytes,
-  s.inference_rate::float8 AS inference_rate, s.boot_id, s.clock_skew_seconds AS clock_skew_s,
-  s.model, coalesce(s.extra, '{}') AS extra,
-  coalesce((SELECT jsonb_agg(a.kind ORDER BY a.kind) FROM device_alert a
-    WHERE a.device_id = d.id AND a.recovered_at IS NULL), '[]') AS alerts,
-  ${wireTime(sql`d.created_at`)} AS created_at, ${wireTime(sql`d.updated_at`)} AS updated_at`;
+const deviceAt = (now: SQL): SQL<Device> =>
+  selection({
+    device_id: d.id,
+    workspace_id: d.workspaceId,
+    name: d.name,
+    group: d.groupName,
+    tags: d.tags,
+    project_id: d.projectId,
+    status: typed<DeviceState>(stateAt(now)),
+    interval_s: d.intervalSeconds,
+    enrolled_at: d.enrolledAt,
+    revoked_at: d.revokedAt,
+    last_heartbeat_at: s.beatAt,
+    platform: d.platform,
+    runtime: d.runtime,
+    agent_version: s.agentVersion,
+    battery: sql<number | null>`s.battery::float8`,
+    temperature: sql<number | null>`s.temperature::float8`,
+    uptime: s.uptimeSeconds,
+    free_bytes: s.freeBytes,
+    inference_rate: sql<number | null>`s.inference_rate::float8`,
+    boot_id: s.bootId,
+    clock_skew_s: s.clockSkewSeconds,
+    model: typed<Device["model"]>(s.model),
+    extra: sql<Device["extra"]>`coalesce(s.extra, '{}')`,
+    alerts: sql<Device["alerts"]>`coalesce((SELECT jsonb_agg(a.kind ORDER BY a.kind)
+      FROM device_alert a WHERE a.device_id = d.id AND a.recovered_at IS NULL), '[]')`,
+    created_at: d.createdAt,
+    updated_at: d.updatedAt,
+  });
 
-type DeviceRow = Device & Record<string, unknown>;
 type DeviceParts = Pick<Parts, "database" | "clock" | "tokenSecret">;
 
 /** Which devices are meant; each member narrows it. */
@@ -78,7 +99,7 @@ export async function listDevices(
   const { rows } = await database.execute<{ total: number; items: Device[] }>(sql`
     SELECT (SELECT count(*)::int ${from}) AS total,
       coalesce((SELECT jsonb_agg(to_jsonb(page) ORDER BY page.name, page.device_id) FROM (
-        SELECT ${deviceColumns(now)} ${from} ORDER BY d.name, d.id
+        SELECT ${deviceAt(now)} ${from} ORDER BY d.name, d.id
          LIMIT ${limit}::int OFFSET ${offset}::int) page), '[]') AS items`);
   return rows[0] ?? { items: [], total: 0 };
 }
@@ -89,14 +110,13 @@ async function findDevice(
   workspaces: readonly string[],
   deviceId: string,
 ): Promise<Device> {
-  const { rows } = await database.execute<DeviceRow>(sql`
-    SELECT ${deviceColumns(instant(clock()))}
-      FROM device d LEFT JOIN device_state s ON s.device_id = d.id
+  const list = deviceAt(instant(clock()));
+  const [found] = await rowsOf(database, list)`
+    SELECT ${list} FROM device d LEFT JOIN device_state s ON s.device_id = d.id
      WHERE d.id = ${deviceId}::uuid AND d.workspace_id IN ${idList(workspaces)}
-       AND d.deleted_at IS NULL`);
-  const [device] = rows;
-  if (!device) throw notThere();
-  return device;
+       AND d.deleted_at IS NULL`;
+  if (!found) throw notThere();
+  return found;
 }
 
 const notThere = () => new Failure("not_found", "no such device in your workspaces");

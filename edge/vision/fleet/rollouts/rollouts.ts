@@ -3,6 +3,8 @@
 // late.
 
 import { type SQL, sql } from "drizzle-orm";
+import { rollout } from "../../../../db/vision/rollouts.ts";
+import { model, modelExport } from "../../../../db/vision/training.ts";
 import { assert, Failure } from "../../../../shared/errors.ts";
 import type { ModelState } from "../../../../shared/wire/fleet.ts";
 import type {
@@ -16,6 +18,7 @@ import type {
   RolloutState,
 } from "../../../../shared/wire/rollouts.ts";
 import { batch, type Database, wireTime } from "../../../http/database.ts";
+import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import { jsonb } from "../../../http/storable.ts";
 import type { Page } from "../../base/api.ts";
 import { breaksReference, idList, textList } from "../../base/sql.ts";
@@ -36,37 +39,31 @@ const ROLLING_MAX = 100;
 /** Devices whose latencies and scores are compared: as many tell what all would. */
 const DEVICES_SAMPLED_MAX = 5_000;
 
-/** A rollout. */
-export interface RolloutRow extends Record<string, unknown> {
-  rolloutId: string;
-  workspaceId: string;
-  group: string | null;
-  tags: string[];
-  modelId: string;
-  exportId: string;
-  file: RolloutFile;
-  gates: RolloutGates;
-  confirm: Confirmation;
-  confidence: number;
-  minAgent: string;
-  stages: number[];
-  stage: number;
-  stageSince: string;
+const r = columnsOf(rollout, "r");
+const ROLLOUT = selection({
+  rolloutId: r.id,
+  workspaceId: r.workspaceId,
+  group: r.groupName,
+  tags: r.tags,
+  modelId: r.modelId,
+  exportId: r.exportId,
+  file: typed<RolloutFile>(r.file),
+  gates: typed<RolloutGates>(r.gates),
+  confirm: typed<Confirmation>(r.confirm),
+  confidence: r.confidence,
+  minAgent: r.minAgent,
+  stages: r.stages,
+  stage: r.stage,
+  stageSince: r.stageSince,
   /** Minutes since, by the database's clock. */
-  stageMinutes: number;
-  state: RolloutState;
-  reason: string | null;
-  createdAt: string;
-  updatedAt: string;
-}
-
-const ROLLOUT = sql`r.id::text AS "rolloutId", r.workspace_id::text AS "workspaceId",
-  r.group_name AS "group", to_jsonb(r.tags) AS tags, r.model_id::text AS "modelId",
-  r.export_id::text AS "exportId", r.file, r.gates, r.confirm, r.confidence,
-  r.min_agent AS "minAgent", to_jsonb(r.stages) AS stages, r.stage,
-  ${wireTime(sql`r.stage_since`)} AS "stageSince",
-  extract(epoch FROM now() - r.stage_since)::float8 / 60 AS "stageMinutes", r.state, r.reason,
-  ${wireTime(sql`r.created_at`)} AS "createdAt", ${wireTime(sql`r.updated_at`)} AS "updatedAt"`;
+  stageMinutes: sql<number>`extract(epoch FROM now() - r.stage_since)::float8 / 60`,
+  state: typed<RolloutState>(r.state),
+  reason: r.reason,
+  createdAt: r.createdAt,
+  updatedAt: r.updatedAt,
+});
+/** A rollout. */
+export type RolloutRow = RowOf<typeof ROLLOUT>;
 
 const notThere = () => new Failure("not_found", "no such rollout in your workspaces");
 
@@ -89,21 +86,24 @@ export interface NewRollout {
 
 const noSuchExport = () => new Failure("not_found", "no such export of a model in your workspaces");
 
-interface ExportRow extends Record<string, unknown> {
-  workspaceId: string;
-  modelId: string;
-  state: string;
-  format: string;
-  output: string;
-  batch: number | null;
-  height: number;
-  width: number;
-  sha256: string;
-  size: number;
-  storageKey: string;
-  task: RolloutFile["task"];
-  classes: string[];
-}
+const e = columnsOf(modelExport, "e");
+const m = columnsOf(model, "m");
+/** What is asked of an export `e` of a model `m`. */
+const EXPORT_FILE = selection({
+  workspaceId: e.workspaceId,
+  modelId: e.modelId,
+  state: e.state,
+  format: e.format,
+  output: e.output,
+  batch: e.batch,
+  height: e.height,
+  width: e.width,
+  sha256: e.sha256,
+  size: e.bytes,
+  storageKey: e.storageKey,
+  task: m.task,
+  classes: m.classes,
+});
 
 /**
  * The file of an export, as devices need to know it. Fails with `not_found` for one of another
@@ -116,17 +116,14 @@ export async function rolloutFile(
   exportId: string,
   admit: (workspaceId: string) => void,
 ): Promise<Pick<NewRollout, "workspaceId" | "modelId" | "file" | "storageKey">> {
-  const { rows } = await database.execute<ExportRow>(sql`
-    SELECT e.workspace_id::text AS "workspaceId", e.model_id::text AS "modelId", e.state, e.format,
-      e.output, e.batch, e.height, e.width, e.sha256, e.bytes::float8 AS size,
-      e.storage_key AS "storageKey", m.task, to_jsonb(m.classes) AS classes
-      FROM model_export e JOIN model m ON m.id = e.model_id
-     WHERE e.id = ${exportId}::uuid AND e.workspace_id IN ${idList(workspaces)}`);
+  const rows = await rowsOf(database, EXPORT_FILE)`
+    SELECT ${EXPORT_FILE} FROM model_export e JOIN model m ON m.id = e.model_id
+     WHERE e.id = ${exportId}::uuid AND e.workspace_id IN ${idList(workspaces)}`;
   const [row] = rows;
   if (!row) throw noSuchExport();
   const { workspaceId, modelId, storageKey, task, classes, sha256, size } = row;
   admit(workspaceId);
-  if (row.state !== "completed") {
+  if (storageKey === null || sha256 === null || size === null) {
     throw new Failure(
       "state_conflict",
       `export_id: the export is ${row.state}; there is no file yet`,
@@ -192,10 +189,10 @@ export async function listRollouts(
   workspaces: readonly string[],
   page: Page & { status?: RolloutState | undefined },
 ): Promise<RolloutRow[]> {
-  const { rows } = await database.execute<RolloutRow>(sql`
+  const rows = await rowsOf(database, ROLLOUT)`
     SELECT ${ROLLOUT} FROM rollout r WHERE r.workspace_id IN ${idList(workspaces)}
        AND (${page.status ?? null}::text IS NULL OR r.state = ${page.status ?? null}::text)
-     ORDER BY r.created_at DESC, r.id LIMIT ${page.limit}::int OFFSET ${page.offset}::int`);
+     ORDER BY r.created_at DESC, r.id LIMIT ${page.limit}::int OFFSET ${page.offset}::int`;
   return rows;
 }
 
@@ -205,9 +202,9 @@ export async function findRollout(
   workspaces: readonly string[],
   rolloutId: string,
 ): Promise<RolloutRow> {
-  const { rows } = await database.execute<RolloutRow>(sql`
+  const rows = await rowsOf(database, ROLLOUT)`
     SELECT ${ROLLOUT} FROM rollout r WHERE r.id = ${rolloutId}::uuid
-       AND r.workspace_id IN ${idList(workspaces)}`);
+       AND r.workspace_id IN ${idList(workspaces)}`;
   const [row] = rows;
   if (!row) throw notThere();
   return row;
@@ -215,9 +212,9 @@ export async function findRollout(
 
 /** Rollouts that are on their way, those that were moved longest ago first. */
 export async function rollingRollouts(database: Database, limit: number): Promise<RolloutRow[]> {
-  const { rows } = await database.execute<RolloutRow>(sql`
+  const rows = await rowsOf(database, ROLLOUT)`
     SELECT ${ROLLOUT} FROM rollout r WHERE r.state = 'rolling'
-     ORDER BY r.updated_at, r.id LIMIT ${limit}::int`);
+     ORDER BY r.updated_at, r.id LIMIT ${limit}::int`;
   return rows;
 }
 

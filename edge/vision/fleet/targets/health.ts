@@ -5,6 +5,7 @@ import { sql } from "drizzle-orm";
 import { DAY, MINUTE } from "../../../../shared/time.ts";
 import { performEach } from "../../../http/duties.ts";
 import { askOutside } from "../../../http/outbound.ts";
+import { rowsOf } from "../../../http/selection.ts";
 import { storable } from "../../../http/storable.ts";
 import type { Parts } from "../../base/parts.ts";
 import { instant } from "../../base/sql.ts";
@@ -31,11 +32,11 @@ type HealthParts = Pick<Parts, "database" | "clock" | "log" | "sealing" | "outbo
 /** Looks at the targets that are due. The minute cron calls it. */
 export async function checkTargets(parts: HealthParts): Promise<void> {
   const now = parts.clock();
-  const { rows } = await parts.database.execute<TargetRow>(sql`
+  const rows = await rowsOf(parts.database, TARGET)`
     UPDATE target t SET next_check_at = ${instant(now + CLAIM_MS)}
      WHERE id IN (SELECT id FROM target WHERE enabled AND next_check_at <= ${instant(now)}
        ORDER BY next_check_at LIMIT ${CHECKED_MAX}::int FOR UPDATE SKIP LOCKED)
-    RETURNING ${TARGET}`);
+    RETURNING ${TARGET}`;
   const due = { duty: "targets", items: rows, atOnce: CHECKED_AT_ONCE };
   await performEach(parts.log, due, (row) => checkTarget(parts, row));
 }

@@ -2,11 +2,13 @@
 // its row, and goes to the address that it was given for and to no other.
 
 import { type SQL, sql } from "drizzle-orm";
+import { target } from "../../../../db/vision/targets.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Secret } from "../../../../shared/secret.ts";
 import type { Role } from "../../../../shared/wire/vision.ts";
 import { wireTime } from "../../../http/database.ts";
 import { addressProblem } from "../../../http/outbound.ts";
+import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import { jsonb } from "../../../http/storable.ts";
 import { type Act, auditEntries } from "../../auth/audit.ts";
 import { allow, type Caller, workspacesOf } from "../../auth/scope.ts";
@@ -18,29 +20,26 @@ import type { Target, TargetCheck, TargetConfig } from "./records.ts";
 /** Targets of a workspace. */
 const TARGETS_MAX = 100;
 
-/** A target with what opens it, sealed. */
-export interface TargetRow extends Record<string, unknown> {
-  targetId: string;
-  workspaceId: string;
-  name: string;
-  config: TargetConfig;
-  credential: string | null;
-  enabled: boolean;
-  state: Target["status"];
-  problem: string | null;
-  latencyMs: number | null;
-  checkedAt: string | null;
-  since: string | null;
-  revision: number;
-  createdAt: string;
-  updatedAt: string;
-}
-
+const t = columnsOf(target, "t");
 /** The columns of a target `t`. */
-export const TARGET = sql`t.id::text AS "targetId", t.workspace_id::text AS "workspaceId", t.name,
-  t.config, t.credential, t.enabled, t.state, t.problem, t.latency_ms AS "latencyMs",
-  ${wireTime(sql`t.checked_at`)} AS "checkedAt", ${wireTime(sql`t.since`)} AS since, t.revision,
-  ${wireTime(sql`t.created_at`)} AS "createdAt", ${wireTime(sql`t.updated_at`)} AS "updatedAt"`;
+export const TARGET = selection({
+  targetId: t.id,
+  workspaceId: t.workspaceId,
+  name: t.name,
+  config: typed<TargetConfig>(t.config),
+  credential: t.credential,
+  enabled: t.enabled,
+  state: t.state,
+  problem: t.problem,
+  latencyMs: t.latencyMs,
+  checkedAt: t.checkedAt,
+  since: t.since,
+  revision: t.revision,
+  createdAt: t.createdAt,
+  updatedAt: t.updatedAt,
+});
+/** A target with what opens it, sealed. */
+export type TargetRow = RowOf<typeof TARGET>;
 
 /** A target as the wire shows it. */
 export const targetRecord = (row: TargetRow): Target => ({
@@ -66,9 +65,9 @@ export async function listTargets(
   { database }: Pick<Parts, "database">,
   workspaces: readonly string[],
 ): Promise<TargetRow[]> {
-  const { rows } = await database.execute<TargetRow>(sql`
+  const rows = await rowsOf(database, TARGET)`
     SELECT ${TARGET} FROM target t WHERE t.workspace_id IN ${idList(workspaces)}
-     ORDER BY t.name, t.id`);
+     ORDER BY t.name, t.id`;
   return rows;
 }
 
@@ -81,9 +80,9 @@ export async function findTargetFor(
   targetId: string,
   role: Role = "viewer",
 ): Promise<TargetRow> {
-  const { rows } = await database.execute<TargetRow>(sql`
+  const rows = await rowsOf(database, TARGET)`
     SELECT ${TARGET} FROM target t
-     WHERE t.id = ${targetId}::uuid AND t.workspace_id IN ${idList(workspacesOf(caller))}`);
+     WHERE t.id = ${targetId}::uuid AND t.workspace_id IN ${idList(workspacesOf(caller))}`;
   const [row] = rows;
   if (!row) throw notThere();
   allow(caller, row.workspaceId, role);
@@ -152,7 +151,7 @@ export async function createTarget(parts: TargetParts, target: NewTarget): Promi
   const id = crypto.randomUUID();
   const sealed = credential === null ? null : await seal(parts.sealing, useOf(id), credential);
   const now = instant(parts.clock());
-  const { rows } = await parts.database.execute<TargetRow>(sql`
+  const rows = await rowsOf(parts.database, TARGET)`
     WITH t AS (
       INSERT INTO target (id, workspace_id, name, config, credential, enabled, next_check_at,
         created_by, created_at, updated_at)
@@ -162,7 +161,7 @@ export async function createTarget(parts: TargetParts, target: NewTarget): Promi
          < ${TARGETS_MAX}::int
       RETURNING *),
     logged AS (${entryOf(act, { before: null, after: shown(name, config, enabled) })})
-    SELECT ${TARGET} FROM t`);
+    SELECT ${TARGET} FROM t`;
   const [row] = rows;
   if (row) return row;
   const detail = `the workspace has ${TARGETS_MAX} targets, which is as many as it may have`;
@@ -209,14 +208,14 @@ export async function updateTarget(
     : sql``;
   const now = instant(parts.clock());
   const before = shown(row.name, row.config, row.enabled);
-  const { rows } = await parts.database.execute<TargetRow>(sql`
+  const rows = await rowsOf(parts.database, TARGET)`
     WITH t AS (
       UPDATE target SET name = ${name}, config = ${jsonb(config)}, credential = ${sealed}::text,
         enabled = ${enabled}::boolean, revision = revision + 1, updated_at = ${now},
         next_check_at = ${now}${forgotten}
        WHERE id = ${row.targetId}::uuid AND revision = ${row.revision}::int RETURNING *),
     logged AS (${entryOf(act, { before, after: shown(name, config, enabled) })})
-    SELECT ${TARGET} FROM t`);
+    SELECT ${TARGET} FROM t`;
   const [changed] = rows;
   if (changed) return changed;
   throw new Failure(

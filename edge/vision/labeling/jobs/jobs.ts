@@ -2,12 +2,12 @@
 // edits take, its labeled frames, numbers for its classes.
 
 import { type SQL, sql } from "drizzle-orm";
-import type { job as jobs } from "../../../../db/vision/labeling.ts";
+import { job } from "../../../../db/vision/labeling.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Prompt } from "../../../../shared/tasks/tasks.ts";
-import { iso } from "../../../../shared/time.ts";
 import type { Job } from "../../../../shared/wire/labeling.ts";
 import { type Database, patientBatch } from "../../../http/database.ts";
+import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import { type Act, auditEntries, moveChanges } from "../../auth/audit.ts";
 import { idList, textList } from "../../base/sql.ts";
 import type { TaskHead } from "../../tasks/queue/queue.ts";
@@ -49,8 +49,32 @@ export interface NewJob {
   annotations?: (jobId: string) => SQL[];
 }
 
+const j = columnsOf(job, "j");
+const ROW = selection({ ...j, settings: typed<Settings>(j.settings) });
 /** A labeling job as its row holds it. */
-export type JobRow = typeof jobs.$inferSelect & { settings: Settings };
+export type JobRow = RowOf<typeof ROW>;
+
+/** A labeling job as the wire shows it. */
+const RECORD: SQL<Job> = selection({
+  job_id: j.id,
+  project_id: j.projectId,
+  name: j.name,
+  description: j.description,
+  kind: j.kind,
+  status: j.state,
+  failure: j.failure,
+  threshold: j.threshold,
+  resolution: j.resolution,
+  fps: j.fps,
+  prompts: sql<string[]>`coalesce((SELECT jsonb_agg(coalesce(c.prompt, c.name) ORDER BY c.number)
+    FROM job_class c WHERE c.job_id = j.id), '[]')`,
+  warnings: sql<string[]>`coalesce(j.settings->'warnings', '[]')`,
+  video_ids: sql<string[]>`coalesce((SELECT jsonb_agg(v.video_id ORDER BY v.position)
+    FROM job_video v WHERE v.job_id = j.id), '[]')`,
+  created_at: j.createdAt,
+  started_at: j.startedAt,
+  ended_at: j.endedAt,
+});
 
 /** What the tasks of a job are part of. */
 export const subjectOf = (jobId: string) => `job:${jobId}`;
@@ -62,24 +86,24 @@ export const topicOf = ({ id, settings }: Pick<JobRow, "id" | "settings">) =>
  * Stores a job; its tasks are enqueued by `planJob`. Fails with `invalid_request` where two of its
  * classes are one.
  */
-export async function insertJob(database: Database, job: NewJob): Promise<string> {
+export async function insertJob(database: Database, made: NewJob): Promise<string> {
   const id = crypto.randomUUID();
-  const { videos, classes, settings } = job;
+  const { videos, classes, settings } = made;
   assertDistinct(classes.map((one) => one.name));
   const numbers = classes.map((_, number) => number);
-  const labels = job.kind === "text" || job.kind === "exemplar";
+  const labels = made.kind === "text" || made.kind === "exemplar";
   const own: Settings = { ...settings, passes: [numbers], round: 1, planned: labels ? 0 : 1 };
   const ended = labels ? sql`NULL` : sql`now()`;
   const statement = sql`
     WITH j AS (
       INSERT INTO job (id, workspace_id, project_id, name, description, kind, state, threshold,
         resolution, fps, settings, frames_total, created_by, started_at, ended_at)
-      VALUES (${id}::uuid, ${job.workspaceId}::uuid, ${job.projectId}::uuid, ${job.name},
-        ${job.description}, ${job.kind}, ${labels ? "queued" : "completed"},
-        ${Math.fround(job.threshold)}::real, ${job.resolution}::int, ${job.fps}::float8,
+      VALUES (${id}::uuid, ${made.workspaceId}::uuid, ${made.projectId}::uuid, ${made.name},
+        ${made.description}, ${made.kind}, ${labels ? "queued" : "completed"},
+        ${Math.fround(made.threshold)}::real, ${made.resolution}::int, ${made.fps}::float8,
         ${JSON.stringify(own)}::jsonb,
         ${videos.reduce((sum, { frames }) => sum + frames.length, 0)}::int,
-        ${job.createdBy}::uuid, ${ended}, ${ended})
+        ${made.createdBy}::uuid, ${ended}, ${ended})
     ), v AS (
       INSERT INTO job_video (job_id, video_id, position, frames)
       SELECT ${id}::uuid, (v->>'videoId')::uuid, position - 1,
@@ -89,7 +113,7 @@ export async function insertJob(database: Database, job: NewJob): Promise<string
     INSERT INTO job_class (job_id, number, name, prompt)
     SELECT ${id}::uuid, position - 1, c->>'name', c->>'prompt'
       FROM jsonb_array_elements(${JSON.stringify(classes)}::jsonb) WITH ORDINALITY x(c, position)`;
-  await patientBatch(database, [statement, ...(job.annotations?.(id) ?? [])]);
+  await patientBatch(database, [statement, ...(made.annotations?.(id) ?? [])]);
   return id;
 }
 
@@ -99,36 +123,11 @@ export async function findJob(
   workspaces: readonly string[],
   jobId: string,
 ): Promise<JobRow> {
-  const { rows } = await database.execute<{ job: Record<string, unknown> }>(sql`
-    SELECT to_jsonb(j) AS job FROM job j
-     WHERE id = ${jobId}::uuid AND workspace_id IN ${idList(workspaces)}`);
-  const row = rows[0]?.job;
+  const [row] = await rowsOf(database, ROW)`
+    SELECT ${ROW} FROM job j WHERE id = ${jobId}::uuid AND workspace_id IN ${idList(workspaces)}`;
   if (!row) throw new Failure("not_found", "no such job in your workspaces");
-  return jobRow(row);
+  return row;
 }
-
-const moment = (value: unknown) => (value === null ? null : new Date(String(value)));
-
-const jobRow = (row: Record<string, unknown>): JobRow =>
-  ({
-    id: row.id,
-    workspaceId: row.workspace_id,
-    projectId: row.project_id,
-    name: row.name,
-    description: row.description,
-    kind: row.kind,
-    state: row.state,
-    failure: row.failure,
-    threshold: row.threshold,
-    resolution: row.resolution,
-    fps: row.fps,
-    settings: row.settings,
-    framesTotal: row.frames_total,
-    createdBy: row.created_by,
-    createdAt: moment(row.created_at),
-    startedAt: moment(row.started_at),
-    endedAt: moment(row.ended_at),
-  }) as JobRow;
 
 /** Jobs of the workspaces, newest first. */
 export async function listJobs(
@@ -138,37 +137,10 @@ export async function listJobs(
 ): Promise<Job[]> {
   const project = filter.projectId ? sql`AND j.project_id = ${filter.projectId}::uuid` : sql``;
   const one = filter.jobId ? sql`AND j.id = ${filter.jobId}::uuid` : sql``;
-  const { rows } = await database.execute<Record<string, unknown>>(sql`
-    SELECT to_jsonb(j) - 'settings' AS job, coalesce(j.settings->'warnings', '[]') AS warnings,
-      coalesce((SELECT jsonb_agg(coalesce(c.prompt, c.name) ORDER BY c.number)
-        FROM job_class c WHERE c.job_id = j.id), '[]') AS prompts,
-      coalesce((SELECT jsonb_agg(v.video_id ORDER BY v.position)
-        FROM job_video v WHERE v.job_id = j.id), '[]') AS videos
-    FROM job j
-    WHERE j.workspace_id IN ${idList(workspaces)} ${project} ${one}
-    ORDER BY j.created_at DESC, j.id`);
-  return rows.map(({ job, prompts, videos, warnings }) => {
-    const row = jobRow(job as Record<string, unknown>);
-    const time = (at: Date | null) => (at === null ? null : iso(at.getTime()));
-    return {
-      job_id: row.id,
-      project_id: row.projectId,
-      name: row.name,
-      description: row.description,
-      kind: row.kind,
-      status: row.state,
-      failure: row.failure,
-      threshold: row.threshold,
-      resolution: row.resolution,
-      fps: row.fps,
-      prompts: prompts as string[],
-      warnings: warnings as string[],
-      video_ids: videos as string[],
-      created_at: time(row.createdAt) ?? "",
-      started_at: time(row.startedAt),
-      ended_at: time(row.endedAt),
-    };
-  });
+  return await rowsOf(database, RECORD)`
+    SELECT ${RECORD} FROM job j
+     WHERE j.workspace_id IN ${idList(workspaces)} ${project} ${one}
+     ORDER BY j.created_at DESC, j.id`;
 }
 
 /** One job as it goes over the wire; fails with `not_found`. */

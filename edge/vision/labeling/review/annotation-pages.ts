@@ -10,9 +10,10 @@ import { parseFrameId } from "../../../../shared/wire/vision.ts";
 import { batch, type Database } from "../../../http/database.ts";
 import { allOf } from "../../base/sql.ts";
 import {
+  ANNOTATION,
   type AnnotationFilter,
+  type AnnotationRow,
   annotationRecord,
-  columns,
   matching,
   reviewOf,
 } from "./annotations.ts";
@@ -138,20 +139,17 @@ export async function listAnnotations(
     ({ size, sizeMax }, way) => sql` WHEN ${size} <= ${sizeMax}::int THEN ${way}::int`,
   );
   const way = ways.length === 0 ? sql`NULL::int` : sql`CASE${sql.join(ways)} END`;
-  const [, [counted], rows] = await batch<[unknown, { total: number }, Record<string, unknown>]>(
-    database,
-    [
-      BY_INDEX,
-      sql`SELECT (${totalOf(filter) ?? countOf(filter, where)})::int
+  const [, [counted], rows] = await batch<[unknown, { total: number }, AnnotationRow]>(database, [
+    BY_INDEX,
+    sql`SELECT (${totalOf(filter) ?? countOf(filter, where)})::int
       AS total`,
-      sql`WITH lookup AS MATERIALIZED (SELECT ${way} AS way)
-      SELECT ${columns} FROM (
+    sql`WITH lookup AS MATERIALIZED (SELECT ${way} AS way)
+      SELECT ${ANNOTATION} FROM (
         SELECT * FROM (${found}) a ORDER BY ${ORDERS[sort]}
          LIMIT ${limit}::int OFFSET ${offset}::int) a
         JOIN job_class c ON c.job_id = a.job_id AND c.number = a.class_number
        ORDER BY ${ORDERS[sort]}`,
-    ],
-  );
+  ]);
   const items = rows.map(annotationRecord);
   const last = items.at(-1);
   const next = last && items.length === limit ? cursorAfter(sort, last) : null;

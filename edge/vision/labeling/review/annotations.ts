@@ -1,10 +1,20 @@
 // Annotations as they are listed and sent.
 
 import { type SQL, sql } from "drizzle-orm";
-import { iso } from "../../../../shared/time.ts";
+import { annotation } from "../../../../db/vision/labeling.ts";
+import { video } from "../../../../db/vision/schema.ts";
+import { assert } from "../../../../shared/errors.ts";
 import type { Annotation } from "../../../../shared/wire/labeling.ts";
 import { frameId } from "../../../../shared/wire/vision.ts";
 import type { Database } from "../../../http/database.ts";
+import {
+  columnsOf,
+  extended,
+  type RowOf,
+  rowsOf,
+  selection,
+  typed,
+} from "../../../http/selection.ts";
 import { allOf } from "../../base/sql.ts";
 import type { FrameSize } from "../jobs/boxes.ts";
 
@@ -94,26 +104,52 @@ export function matching(filter: AnnotationFilter): SQL {
   return allOf(conditions);
 }
 
-/** What `annotationRecord` reads of an annotation `a` and its class `c`. */
-export const columns = sql`
-  a.id, a.job_id, a.video_id, a.frame_index, c.name AS class, a.x1, a.y1, a.x2, a.y2,
-  a.review, a.confidence, a.source, a.keyframe, a.track_id, a.duplicate_of, a.polygon, a.revision,
-  (extract(epoch FROM a.updated_at) * 1000)::float8 AS updated_ms`;
+const a = columnsOf(annotation, "a");
+/** An annotation `a` and its class `c`. */
+export const ANNOTATION = selection({
+  id: a.id,
+  jobId: a.jobId,
+  videoId: a.videoId,
+  frameIndex: a.frameIndex,
+  class: sql<string>`c.name`,
+  x1: a.x1,
+  y1: a.y1,
+  x2: a.x2,
+  y2: a.y2,
+  review: a.review,
+  confidence: a.confidence,
+  source: a.source,
+  keyframe: a.keyframe,
+  trackId: a.trackId,
+  duplicateOf: a.duplicateOf,
+  polygon: typed<number[] | null>(a.polygon),
+  revision: a.revision,
+  updatedAt: a.updatedAt,
+});
+/** An annotation with its class. */
+export type AnnotationRow = RowOf<typeof ANNOTATION>;
+
+const v = columnsOf(video, "v");
+const PLACED = extended(ANNOTATION, {
+  workspaceId: a.workspaceId,
+  width: v.width,
+  height: v.height,
+});
 
 /** One annotation with its workspace and the size of its frame, or null. */
 export async function findAnnotation(
   database: Database,
   id: string,
 ): Promise<{ record: Annotation; workspaceId: string; size: FrameSize } | null> {
-  const { rows } = await database.execute<Record<string, unknown>>(sql`
-    SELECT ${columns}, a.workspace_id, v.width, v.height FROM annotation a
+  const [row] = await rowsOf(database, PLACED)`
+    SELECT ${PLACED} FROM annotation a
       JOIN job_class c ON c.job_id = a.job_id AND c.number = a.class_number
       JOIN video v ON v.id = a.video_id
-     WHERE a.id = ${id}::uuid`);
-  const row = rows[0];
+     WHERE a.id = ${id}::uuid`;
   if (!row) return null;
-  const size = { width: row.width as number, height: row.height as number };
-  return { record: annotationRecord(row), workspaceId: row.workspace_id as string, size };
+  assert(row.width !== null && row.height !== null, "a video with annotations was probed");
+  const size = { width: row.width, height: row.height };
+  return { record: annotationRecord(row), workspaceId: row.workspaceId, size };
 }
 
 /** How `accepted` of the wire is stored. */
@@ -123,19 +159,19 @@ export const reviewOf = (accepted: boolean | null): "pending" | "accepted" | "re
 const ACCEPTED = { pending: null, accepted: true, rejected: false } as const;
 
 /** An annotation as the wire shows it. */
-export const annotationRecord = (row: Record<string, unknown>): Annotation => ({
-  annotation_id: row.id as string,
-  job_id: row.job_id as string,
-  frame_id: frameId(row.video_id as string, row.frame_index as number),
-  class: row.class as string,
-  bbox: [row.x1, row.y1, row.x2, row.y2] as Annotation["bbox"],
-  accepted: ACCEPTED[row.review as keyof typeof ACCEPTED],
-  confidence: row.confidence as number | null,
-  source: row.source as Annotation["source"],
-  keyframe: row.keyframe as boolean,
-  track_id: row.track_id as number | null,
-  duplicate_of: row.duplicate_of as string | null,
-  polygon: row.polygon as number[] | null,
-  revision: row.revision as number,
-  updated_at: iso(row.updated_ms as number),
+export const annotationRecord = (row: AnnotationRow): Annotation => ({
+  annotation_id: row.id,
+  job_id: row.jobId,
+  frame_id: frameId(row.videoId, row.frameIndex),
+  class: row.class,
+  bbox: [row.x1, row.y1, row.x2, row.y2],
+  accepted: ACCEPTED[row.review],
+  confidence: row.confidence,
+  source: row.source,
+  keyframe: row.keyframe,
+  track_id: row.trackId,
+  duplicate_of: row.duplicateOf,
+  polygon: row.polygon,
+  revision: row.revision,
+  updated_at: row.updatedAt,
 });

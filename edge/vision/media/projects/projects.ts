@@ -1,26 +1,26 @@
 // Projects as rows, found only within the caller's workspaces.
 
 import { sql } from "drizzle-orm";
+import { project } from "../../../../db/vision/schema.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import { iso } from "../../../../shared/time.ts";
 import type { Project, Role } from "../../../../shared/wire/vision.ts";
-import { wireTime } from "../../../http/database.ts";
+import { columnsOf, type RowOf, rowsOf, selection } from "../../../http/selection.ts";
 import { allow, type Caller, workspacesOf } from "../../auth/scope.ts";
 import type { Parts } from "../../base/parts.ts";
 import { breaksReference, idList } from "../../base/sql.ts";
 
-export interface ProjectRow extends Record<string, unknown> {
-  projectId: string;
-  workspaceId: string;
-  name: string;
-  description: string;
-  videoCount: number;
-  createdAt: string;
-}
-
-const PROJECT = sql`p.id::text AS "projectId", p.workspace_id::text AS "workspaceId", p.name,
-  p.description, (SELECT count(*)::int FROM video WHERE project_id = p.id) AS "videoCount",
-  ${wireTime(sql`p.created_at`)} AS "createdAt"`;
+const p = columnsOf(project, "p");
+const PROJECT = selection({
+  projectId: p.id,
+  workspaceId: p.workspaceId,
+  name: p.name,
+  description: p.description,
+  videoCount: sql<number>`(SELECT count(*)::int FROM video WHERE project_id = p.id)`,
+  createdAt: p.createdAt,
+});
+/** A project as its row holds it. */
+export type ProjectRow = RowOf<typeof PROJECT>;
 
 /** A project as the wire shows it. */
 export const projectRecord = (row: ProjectRow): Project => ({
@@ -37,9 +37,9 @@ export async function listProjects(
   { database }: Parts,
   workspaceIds: readonly string[],
 ): Promise<ProjectRow[]> {
-  const { rows } = await database.execute<ProjectRow>(sql`
+  const rows = await rowsOf(database, PROJECT)`
     SELECT ${PROJECT} FROM project p WHERE p.workspace_id IN ${idList(workspaceIds)}
-     ORDER BY p.created_at DESC, p.id`);
+     ORDER BY p.created_at DESC, p.id`;
   return rows;
 }
 
@@ -53,9 +53,9 @@ export async function findProjectFor(
   projectId: string,
   role: Role = "viewer",
 ): Promise<ProjectRow> {
-  const { rows } = await database.execute<ProjectRow>(sql`
+  const rows = await rowsOf(database, PROJECT)`
     SELECT ${PROJECT} FROM project p
-     WHERE p.id = ${projectId}::uuid AND p.workspace_id IN ${idList(workspacesOf(caller))}`);
+     WHERE p.id = ${projectId}::uuid AND p.workspace_id IN ${idList(workspacesOf(caller))}`;
   const [row] = rows;
   if (!row) throw new Failure("not_found", "no such project in your workspaces");
   allow(caller, row.workspaceId, role);
@@ -65,19 +65,18 @@ export async function findProjectFor(
 /** Makes a project without videos. */
 export async function createProject(
   { database, clock, defaultHoldsProjects }: Parts,
-  project: { workspaceId: string; name: string; description: string; createdBy: string },
+  made: { workspaceId: string; name: string; description: string; createdBy: string },
 ): Promise<ProjectRow> {
-  const { rows } = await database.execute<ProjectRow>(sql`
+  const rows = await rowsOf(database, PROJECT)`
     WITH p AS (
       INSERT INTO project (id, workspace_id, name, description, created_by, created_at)
-      SELECT ${crypto.randomUUID()}::uuid, id, ${project.name}, ${project.description},
-          ${project.createdBy}::uuid, ${iso(clock())}::timestamptz
-        FROM workspace WHERE id = ${project.workspaceId}::uuid
+      SELECT ${crypto.randomUUID()}::uuid, id, ${made.name}, ${made.description},
+          ${made.createdBy}::uuid, ${iso(clock())}::timestamptz
+        FROM workspace WHERE id = ${made.workspaceId}::uuid
          AND (${defaultHoldsProjects}::boolean OR NOT is_default)
       RETURNING *)
-    SELECT ${PROJECT} FROM p`);
-  const [made] = rows;
-  if (made) return made;
+    SELECT ${PROJECT} FROM p`;
+  if (rows[0]) return rows[0];
   const detail = "projects are made in a team's workspace here, not in the default one";
   throw new Failure("state_conflict", `${detail}: name one by workspace_id`);
 }
@@ -88,12 +87,12 @@ export async function updateProject(
   projectId: string,
   change: { name?: string | undefined; description?: string | undefined },
 ): Promise<ProjectRow> {
-  const { rows } = await database.execute<ProjectRow>(sql`
+  const rows = await rowsOf(database, PROJECT)`
     WITH p AS (
       UPDATE project SET name = coalesce(${change.name ?? null}, name),
         description = coalesce(${change.description ?? null}, description)
        WHERE id = ${projectId}::uuid RETURNING *)
-    SELECT ${PROJECT} FROM p`);
+    SELECT ${PROJECT} FROM p`;
   const [row] = rows;
   if (!row) throw new Failure("not_found", "the project was deleted meanwhile");
   return row;

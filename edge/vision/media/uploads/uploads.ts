@@ -6,9 +6,11 @@
 // the last word: it refuses to put parts together that are not those named.
 
 import { sql } from "drizzle-orm";
+import { upload } from "../../../../db/vision/schema.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import { DAY, iso } from "../../../../shared/time.ts";
-import { batch, wireTime } from "../../../http/database.ts";
+import { batch } from "../../../http/database.ts";
+import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import type { Parts } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
 import type { ProjectRow } from "../projects/projects.ts";
@@ -33,30 +35,25 @@ const UPLOAD_MS = 7 * DAY;
 const PARTS_MAX = 1_000;
 const MEBIBYTE = 1024 * 1024;
 
-/** A direct upload. */
-export interface UploadRow extends Record<string, unknown> {
-  uploadId: string;
-  workspaceId: string;
-  projectId: string;
-  filename: string;
-  storageKey: string;
-  multipartId: string;
-  bytes: number;
-  partBytes: number;
+const u = columnsOf(upload, "u");
+const UPLOAD = selection({
+  uploadId: u.id,
+  workspaceId: u.workspaceId,
+  projectId: u.projectId,
+  filename: u.filename,
+  storageKey: u.storageKey,
+  multipartId: u.multipartId,
+  bytes: u.bytes,
+  partBytes: u.partBytes,
   /** ETags by part number. */
-  parts: Record<string, string>;
-  videoId: string | null;
-  aborted: boolean;
-  createdBy: string;
-  expiresAt: string;
-}
-
-const UPLOAD = sql`u.id::text AS "uploadId", u.workspace_id::text AS "workspaceId",
-  u.project_id::text AS "projectId", u.filename, u.storage_key AS "storageKey",
-  u.multipart_id AS "multipartId", u.bytes::float8 AS bytes, u.part_bytes AS "partBytes", u.parts,
-  u.video_id::text AS "videoId", u.aborted_at IS NOT NULL AS aborted,
-  u.created_by::text AS "createdBy",
-  ${wireTime(sql`u.expires_at`)} AS "expiresAt"`;
+  parts: typed<Record<string, string>>(u.parts),
+  videoId: u.videoId,
+  aborted: sql<boolean>`u.aborted_at IS NOT NULL`,
+  createdBy: typed<string>(u.createdBy),
+  expiresAt: u.expiresAt,
+});
+/** A direct upload. */
+export type UploadRow = RowOf<typeof UPLOAD>;
 
 /**
  * Bytes of each part of an upload of so many bytes: whole mebibytes, as many as keep the number of
@@ -108,9 +105,9 @@ export async function findUpload(
   workspaceIds: readonly string[],
   uploadId: string,
 ): Promise<UploadRow> {
-  const { rows } = await database.execute<UploadRow>(sql`
+  const rows = await rowsOf(database, UPLOAD)`
     SELECT ${UPLOAD} FROM upload u
-     WHERE u.id = ${uploadId}::uuid AND u.workspace_id IN ${idList(workspaceIds)}`);
+     WHERE u.id = ${uploadId}::uuid AND u.workspace_id IN ${idList(workspaceIds)}`;
   const [row] = rows;
   if (!row) throw new Failure("not_found", "no such upload in your workspaces");
   return row;
@@ -135,12 +132,12 @@ export async function rememberParts(
   if (beyond) {
     throw new Failure("invalid_request", `part_number: the upload has ${partCount(upload)} parts`);
   }
-  const { rows } = await database.execute<UploadRow>(sql`
+  const rows = await rowsOf(database, UPLOAD)`
     WITH u AS (
       UPDATE upload SET parts = parts || ${JSON.stringify(etagsOf(named))}::jsonb
        WHERE id = ${upload.uploadId}::uuid AND video_id IS NULL AND aborted_at IS NULL
       RETURNING *)
-    SELECT ${UPLOAD} FROM u`);
+    SELECT ${UPLOAD} FROM u`;
   if (!rows[0]) throw new Failure("state_conflict", "the upload is completed or aborted");
   return rows[0];
 }
@@ -227,10 +224,10 @@ export async function abortUpload(parts: Parts, upload: UploadRow): Promise<void
 
 /** Gives up uploads that were never completed; none keeps the others. The minute cron calls it. */
 export async function abandonUploads(parts: Parts): Promise<number> {
-  const { rows } = await parts.database.execute<UploadRow>(sql`
+  const rows = await rowsOf(parts.database, UPLOAD)`
     SELECT ${UPLOAD} FROM upload u WHERE u.video_id IS NULL AND u.aborted_at IS NULL
        AND u.expires_at < ${iso(parts.clock())}::timestamptz
-       AND NOT EXISTS (SELECT FROM video WHERE id = u.id) ORDER BY random() LIMIT 20`);
+       AND NOT EXISTS (SELECT FROM video WHERE id = u.id) ORDER BY random() LIMIT 20`;
   for (const upload of rows) {
     await abortUpload(parts, upload).catch((error: unknown) =>
       parts.log.error("upload_not_abandoned", { upload_id: upload.uploadId, error }),

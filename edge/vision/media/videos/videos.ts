@@ -2,10 +2,12 @@
 // they come to be and how they go.
 
 import { type SQL, sql } from "drizzle-orm";
+import { video } from "../../../../db/vision/schema.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import { iso, MINUTE } from "../../../../shared/time.ts";
 import type { Video } from "../../../../shared/wire/vision.ts";
-import { batch, type Database, wireTime } from "../../../http/database.ts";
+import { batch, type Database } from "../../../http/database.ts";
+import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import { API } from "../../base/api.ts";
 import { discardObjects } from "../../base/discard.ts";
 import type { Parts } from "../../base/parts.ts";
@@ -40,34 +42,30 @@ export const SERVICE_FOLDERS: ReadonlySet<string> = new Set([
   ...["video", "workflow"],
 ]);
 
-export interface VideoRow extends Record<string, unknown> {
-  videoId: string;
-  workspaceId: string;
-  projectId: string;
-  filename: string;
-  storageKey: string;
-  source: "upload" | "image" | "link";
-  state: "probing" | "ready" | "failed";
-  failure: string | null;
-  bytes: number;
-  contentType: string;
-  width: number | null;
-  height: number | null;
-  fps: number | null;
-  durationSeconds: number | null;
-  frameCount: number | null;
-  timeBase: [number, number] | null;
-  ptsKey: string | null;
-  thumbnailKey: string | null;
-  createdAt: string;
-}
-
-const VIDEO = sql`v.id::text AS "videoId", v.workspace_id::text AS "workspaceId",
-  v.project_id::text AS "projectId", v.filename, v.storage_key AS "storageKey", v.source, v.state,
-  v.failure, v.bytes::float8 AS bytes, v.content_type AS "contentType", v.width, v.height, v.fps,
-  v.duration_seconds AS "durationSeconds", v.frame_count AS "frameCount",
-  to_jsonb(v.time_base) AS "timeBase", v.pts_key AS "ptsKey", v.thumbnail_key AS "thumbnailKey",
-  ${wireTime(sql`v.created_at`)} AS "createdAt"`;
+const v = columnsOf(video, "v");
+const VIDEO = selection({
+  videoId: v.id,
+  workspaceId: v.workspaceId,
+  projectId: v.projectId,
+  filename: v.filename,
+  storageKey: v.storageKey,
+  source: v.source,
+  state: v.state,
+  failure: v.failure,
+  bytes: v.bytes,
+  contentType: v.contentType,
+  width: v.width,
+  height: v.height,
+  fps: v.fps,
+  durationSeconds: v.durationSeconds,
+  frameCount: v.frameCount,
+  timeBase: typed<[number, number] | null>(v.timeBase),
+  ptsKey: v.ptsKey,
+  thumbnailKey: v.thumbnailKey,
+  createdAt: v.createdAt,
+});
+/** A video as its row holds it. */
+export type VideoRow = RowOf<typeof VIDEO>;
 
 /** A video as the wire shows it. */
 export const videoRecord = (row: VideoRow): Video => ({
@@ -94,9 +92,9 @@ export async function findVideos(
   workspaceIds: readonly string[],
   videoIds: readonly string[],
 ): Promise<VideoRow[]> {
-  const { rows } = await database.execute<VideoRow>(sql`
+  const rows = await rowsOf(database, VIDEO)`
     SELECT ${VIDEO} FROM video v
-     WHERE v.id IN ${idList(videoIds)} AND v.workspace_id IN ${idList(workspaceIds)}`);
+     WHERE v.id IN ${idList(videoIds)} AND v.workspace_id IN ${idList(workspaceIds)}`;
   return rows;
 }
 
@@ -113,9 +111,9 @@ export async function findVideo(
 
 /** A project's videos, oldest first. */
 export async function listVideos(database: Database, projectId: string): Promise<VideoRow[]> {
-  const { rows } = await database.execute<VideoRow>(sql`
+  const rows = await rowsOf(database, VIDEO)`
     SELECT ${VIDEO} FROM video v WHERE v.project_id = ${projectId}::uuid
-     ORDER BY v.created_at, v.id`);
+     ORDER BY v.created_at, v.id`;
   return rows;
 }
 
@@ -300,10 +298,10 @@ function probeTask(video: VideoRow): NewTask {
  * cron calls it.
  */
 export async function enqueueMissingProbes(parts: Parts): Promise<number> {
-  const { rows } = await parts.database.execute<VideoRow>(sql`
+  const rows = await rowsOf(parts.database, VIDEO)`
     SELECT ${VIDEO} FROM video v WHERE v.state = 'probing'
        AND v.created_at < ${iso(parts.clock() - MINUTE)}::timestamptz
-       AND NOT EXISTS (SELECT FROM task WHERE idempotency_key = 'probe:' || v.id) LIMIT 100`);
+       AND NOT EXISTS (SELECT FROM task WHERE idempotency_key = 'probe:' || v.id) LIMIT 100`;
   if (rows.length > 0) await submit(parts, rows.map(probeTask));
   return rows.length;
 }

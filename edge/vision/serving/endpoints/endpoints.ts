@@ -3,49 +3,55 @@
 // other. A deleted endpoint's row stays, so that its deletion can be taken back.
 
 import { type SQL, sql } from "drizzle-orm";
+import { endpoint, endpointMove } from "../../../../db/vision/endpoints.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import { iso } from "../../../../shared/time.ts";
 import { type EndpointMove, EndpointSettings } from "../../../../shared/wire/endpoints.ts";
-import { batch, type Database, wireTime } from "../../../http/database.ts";
+import { batch, type Database } from "../../../http/database.ts";
+import {
+  columnsOf,
+  extended,
+  type RowOf,
+  rowsOf,
+  selection,
+  typed,
+} from "../../../http/selection.ts";
 import { jsonb } from "../../../http/storable.ts";
 import type { Page } from "../../base/api.ts";
 import { changeRevised, type LoggedMove, stepBack } from "../../base/history.ts";
 import type { Parts } from "../../base/parts.ts";
 import { breaksReference, idList } from "../../base/sql.ts";
-import { lockRegistry, type ModelRow, modelList } from "../../models/registry.ts";
+import { lockRegistry, modelList } from "../../models/registry.ts";
 
 /** Endpoints of a workspace. */
 const ENDPOINTS_MAX = 100;
 
-/** An endpoint. */
-export interface EndpointRow extends Record<string, unknown> {
-  endpointId: string;
-  workspaceId: string;
-  slug: string;
-  settings: EndpointSettings;
-  revision: number;
-  createdAt: string;
-  updatedAt: string;
-  deleted: boolean;
-}
-
+const e = columnsOf(endpoint, "e");
 /** The columns of an endpoint `e`. */
-export const ENDPOINT = sql`e.id::text AS "endpointId", e.workspace_id::text AS "workspaceId", e.slug,
-  e.settings, e.revision, ${wireTime(sql`e.created_at`)} AS "createdAt",
-  ${wireTime(sql`e.updated_at`)} AS "updatedAt", e.deleted_at IS NOT NULL AS deleted`;
-
-/** An endpoint, and the models that its settings and its shadow come to at that moment. */
-export interface ServedEndpoint extends EndpointRow {
-  models: ModelRow[];
-}
+export const ENDPOINT = selection({
+  endpointId: e.id,
+  workspaceId: e.workspaceId,
+  slug: e.slug,
+  settings: typed<EndpointSettings>(e.settings),
+  revision: e.revision,
+  createdAt: e.createdAt,
+  updatedAt: e.updatedAt,
+  deleted: sql<boolean>`e.deleted_at IS NOT NULL`,
+});
+/** An endpoint. */
+export type EndpointRow = RowOf<typeof ENDPOINT>;
 
 /** The columns of an endpoint `e` and its models, which are found by their keys. */
-export const SERVED_ENDPOINT = sql`${ENDPOINT}, ${modelList(sql`
-  jsonb_array_elements(e.settings->'models' || coalesce(e.settings->'shadow', 'null')) target
-  JOIN model m ON m.workspace_id = e.workspace_id AND m.id = CASE target->>'alias'
-    WHEN 'active' THEN (SELECT id FROM model WHERE workspace_id = e.workspace_id AND active)
-    ELSE coalesce((target->>'model_id')::uuid, (SELECT model_id FROM model_alias
-      WHERE workspace_id = e.workspace_id AND alias = target->>'alias')) END`)} AS models`;
+export const SERVED_ENDPOINT = extended(ENDPOINT, {
+  models: modelList(sql`
+    jsonb_array_elements(e.settings->'models' || coalesce(e.settings->'shadow', 'null')) target
+    JOIN model m ON m.workspace_id = e.workspace_id AND m.id = CASE target->>'alias'
+      WHEN 'active' THEN (SELECT id FROM model WHERE workspace_id = e.workspace_id AND active)
+      ELSE coalesce((target->>'model_id')::uuid, (SELECT model_id FROM model_alias
+        WHERE workspace_id = e.workspace_id AND alias = target->>'alias')) END`),
+});
+/** An endpoint, and the models that its settings and its shadow come to at that moment. */
+export type ServedEndpoint = RowOf<typeof SERVED_ENDPOINT>;
 
 /** What is said of an endpoint that is none of the caller's, or none any more. */
 export const notThere = () => new Failure("not_found", "no such endpoint in your workspaces");
@@ -55,9 +61,9 @@ export async function listEndpoints(
   database: Database,
   workspaces: readonly string[],
 ): Promise<EndpointRow[]> {
-  const { rows } = await database.execute<EndpointRow>(sql`
+  const rows = await rowsOf(database, ENDPOINT)`
     SELECT ${ENDPOINT} FROM endpoint e
-     WHERE e.workspace_id IN ${idList(workspaces)} AND e.deleted_at IS NULL ORDER BY e.slug, e.id`);
+     WHERE e.workspace_id IN ${idList(workspaces)} AND e.deleted_at IS NULL ORDER BY e.slug, e.id`;
   return rows;
 }
 
@@ -82,11 +88,11 @@ export async function findEndpoint(
   workspaces: readonly string[],
   { slug, orFormer = false }: { slug: string; orFormer?: boolean },
 ): Promise<ServedEndpoint> {
-  const { rows } = await database.execute<ServedEndpoint>(sql`
+  const rows = await rowsOf(database, SERVED_ENDPOINT)`
     SELECT DISTINCT ON (e.workspace_id) ${SERVED_ENDPOINT} FROM endpoint e
      WHERE e.workspace_id IN ${idList(workspaces)} AND e.slug = ${slug}
        AND (e.deleted_at IS NULL OR ${orFormer}::boolean)
-     ORDER BY e.workspace_id, (e.deleted_at IS NULL) DESC, e.deleted_at DESC`);
+     ORDER BY e.workspace_id, (e.deleted_at IS NULL) DESC, e.deleted_at DESC`;
   const [row] = rows;
   if (!row) throw notThere();
   if (rows.length === 1) return row;
@@ -94,9 +100,17 @@ export async function findEndpoint(
   throw new Failure("invalid_request", detail);
 }
 
-const MOVE = sql`n.id::float8 AS move_id, n.endpoint_id::text AS endpoint_id, n.kind, n.before,
-  n.after, n.rollback_of::float8 AS rollback_of, n.actor_id::text AS actor_id,
-  ${wireTime(sql`n.at`)} AS at`;
+const n = columnsOf(endpointMove, "n");
+const MOVE: SQL<EndpointMove> = selection({
+  move_id: n.id,
+  endpoint_id: n.endpointId,
+  kind: n.kind,
+  before: typed<EndpointMove["before"]>(n.before),
+  after: typed<EndpointMove["after"]>(n.after),
+  rollback_of: n.rollbackOf,
+  actor_id: n.actorId,
+  at: n.at,
+});
 
 /** The models that settings name by their ids. */
 export const pinnedModels = ({ models, shadow }: EndpointSettings): string[] => [
@@ -330,8 +344,8 @@ export async function listEndpointMoves(
   { workspaceId, slug }: EndpointRow,
   { limit, offset }: Page,
 ): Promise<EndpointMove[]> {
-  const { rows } = await database.execute<EndpointMove & Record<string, unknown>>(sql`
+  const rows = await rowsOf(database, MOVE)`
     SELECT ${MOVE} FROM endpoint_move n WHERE n.workspace_id = ${workspaceId}::uuid
-       AND n.slug = ${slug} ORDER BY n.id DESC LIMIT ${limit}::int OFFSET ${offset}::int`);
+       AND n.slug = ${slug} ORDER BY n.id DESC LIMIT ${limit}::int OFFSET ${offset}::int`;
   return rows;
 }

@@ -2,9 +2,11 @@
 // A key is shown once; only its hash is kept.
 
 import { type SQL, sql } from "drizzle-orm";
+import { endpointKey } from "../../../../db/vision/endpoints.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { EndpointKey } from "../../../../shared/wire/endpoints.ts";
-import { type Database, wireTime } from "../../../http/database.ts";
+import type { Database } from "../../../http/database.ts";
+import { columnsOf, extended, rowsOf, selection } from "../../../http/selection.ts";
 import { type Act, auditEntries } from "../../auth/audit.ts";
 import { randomText, sha256 } from "../../auth/digest.ts";
 import type { Parts } from "../../base/parts.ts";
@@ -19,8 +21,22 @@ const SHOWN_CHARACTERS = KEY_PREFIX.length + 6;
 /** Keys of an endpoint that open. */
 const KEYS_MAX = 100;
 
-const KEY = sql`k.id::text AS key_id, k.name, k.prefix, k.requests_per_minute, k.burst,
-  ${wireTime(sql`k.created_at`)} AS created_at, ${wireTime(sql`k.revoked_at`)} AS revoked_at`;
+const k = columnsOf(endpointKey, "k");
+const KEY: SQL<EndpointKey> = selection({
+  key_id: k.id,
+  name: k.name,
+  prefix: k.prefix,
+  requests_per_minute: k.requestsPerMinute,
+  burst: k.burst,
+  created_at: k.createdAt,
+  revoked_at: k.revokedAt,
+});
+/** An endpoint `e` with the key `k` that is asked with. */
+const OPENED = extended(SERVED_ENDPOINT, {
+  keyId: k.id,
+  requestsPerMinute: k.requestsPerMinute,
+  burst: k.burst,
+});
 
 /** What the audit log says of a key that a statement's part `k` made or revoked. */
 const keyEntry = (
@@ -35,8 +51,6 @@ const keyEntry = (
     after: sql`jsonb_build_object('slug', ${slug}::text, 'key_id', k.id) || ${after}`,
     from: sql`k`,
   });
-
-type KeyRow = EndpointKey & Record<string, unknown>;
 
 /**
  * Makes a key; the text is told here, and never again. Fails with `not_found` where the
@@ -54,7 +68,7 @@ export async function createKey(
     before: sql`NULL::jsonb`,
     after: sql`jsonb_build_object('name', k.name)`,
   });
-  const { rows } = await database.execute<KeyRow>(sql`
+  const rows = await rowsOf(database, KEY)`
     WITH k AS (
       INSERT INTO endpoint_key
         (id, endpoint_id, name, prefix, hash, requests_per_minute, burst, created_by)
@@ -66,7 +80,7 @@ export async function createKey(
            < ${KEYS_MAX}::int
       RETURNING *),
     logged AS (${madeEntry})
-    SELECT ${KEY} FROM k`);
+    SELECT ${KEY} FROM k`;
   const [record] = rows;
   if (record) return { record, text };
   const there = sql`SELECT FROM endpoint WHERE id = ${endpoint.endpointId}::uuid
@@ -81,9 +95,9 @@ export async function listKeys(
   database: Database,
   { endpointId }: EndpointRow,
 ): Promise<EndpointKey[]> {
-  const { rows } = await database.execute<KeyRow>(sql`
+  const rows = await rowsOf(database, KEY)`
     SELECT ${KEY} FROM endpoint_key k WHERE k.endpoint_id = ${endpointId}::uuid
-     ORDER BY k.created_at DESC, k.id`);
+     ORDER BY k.created_at DESC, k.id`;
   return rows;
 }
 
@@ -119,18 +133,14 @@ export async function endpointOfKey(
   database: Database,
   { slug, key }: { slug: string; key: string },
 ): Promise<OpenedEndpoint | null> {
-  const { rows } = await database.execute<
-    ServedEndpoint & { keyId: string; requestsPerMinute: number | null; burst: number | null }
-  >(sql`
-    SELECT ${SERVED_ENDPOINT}, k.id::text AS "keyId", k.requests_per_minute AS "requestsPerMinute", k.burst
+  const rows = await rowsOf(database, OPENED)`
+    SELECT ${OPENED}
       FROM endpoint_key k JOIN endpoint e ON e.id = k.endpoint_id
      WHERE k.hash = decode(${await sha256(key)}, 'hex') AND k.revoked_at IS NULL
-       AND e.slug = ${slug} AND e.deleted_at IS NULL`);
+       AND e.slug = ${slug} AND e.deleted_at IS NULL`;
   const [found] = rows;
   if (!found) return null;
   const { keyId, requestsPerMinute, burst, ...row } = found;
   const isLimited = requestsPerMinute !== null && burst !== null;
-  // The row's own type lost its members to the index signature.
-  const own = row as unknown as ServedEndpoint;
-  return { row: own, gate: isLimited ? { keyId, limit: { requestsPerMinute, burst } } : null };
+  return { row, gate: isLimited ? { keyId, limit: { requestsPerMinute, burst } } : null };
 }

@@ -1,6 +1,7 @@
 // Exports of a model as they go over the wire: how each stands, and what nobody has looked at.
 
 import { type SQL, sql } from "drizzle-orm";
+import { task } from "../../../../db/vision/schema.ts";
 import { EXPORT_FORMATS_TABLE } from "../../../../shared/detector/export-formats.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { TaskProgress } from "../../../../shared/tasks/node-protocol.ts";
@@ -9,11 +10,11 @@ import {
   ExportVerification,
   type ModelExport,
 } from "../../../../shared/wire/exports.ts";
+import { extended, joinedColumnsOf, type RowOf, rowsOf, typed } from "../../../http/selection.ts";
 import type { Parts } from "../../base/parts.ts";
 import type { ModelRow } from "../../models/registry.ts";
 import { offering } from "../../tasks/nodes/nodes.ts";
 import { presignGet } from "../../tasks/objects.ts";
-import type { TaskState } from "../../tasks/queue/states.ts";
 import { notVerified } from "./notes.ts";
 import { EXPORT_KINDS, type ExportKind, kindOf } from "./options.ts";
 import { EXPORT, type ExportRow } from "./rows.ts";
@@ -25,12 +26,18 @@ const NO_NODE: Readonly<Record<ExportKind, string>> = {
   engine_export: "no GPU node that reports trtexec is there: install TensorRT on one",
 };
 
-interface StandingRow extends ExportRow {
-  taskState: TaskState | null;
-  progress: TaskProgress | null;
-  /** Live nodes that take its task, by the task's kind. */
-  nodes: Record<ExportKind, number>;
-}
+const t = joinedColumnsOf(task, "t");
+/** An export `e` with its task `t`, and with the nodes that would take it. */
+const standing = (workspaceId: SQL) => {
+  const counts = EXPORT_KINDS.map((kind) => sql`${kind}::text, ${offering(kind, workspaceId)}`);
+  return extended(EXPORT, {
+    taskState: t.state,
+    progress: typed<TaskProgress | null>(t.progress),
+    /** Live nodes that take its task, by the task's kind. */
+    nodes: sql<Record<ExportKind, number>>`jsonb_build_object(${sql.join(counts, sql`, `)})`,
+  });
+};
+type StandingRow = RowOf<ReturnType<typeof standing>>;
 
 /** Which exports of a model are meant. */
 export interface ExportFilter {
@@ -46,13 +53,11 @@ export async function listExports(
   { exportId, limit, offset }: ExportFilter,
 ): Promise<ModelExport[]> {
   const one: SQL = exportId === undefined ? sql`` : sql`AND e.id = ${exportId}::uuid`;
-  const counts = EXPORT_KINDS.map((kind) => sql`${kind}::text, ${offering(kind, own(model))}`);
-  const { rows } = await parts.database.execute<StandingRow>(sql`
-    SELECT ${EXPORT}, t.state AS "taskState", t.progress,
-      jsonb_build_object(${sql.join(counts, sql`, `)}) AS nodes
-      FROM model_export e LEFT JOIN task t ON t.idempotency_key = ${TASK_KEY}
+  const list = standing(own(model));
+  const rows = await rowsOf(parts.database, list)`
+    SELECT ${list} FROM model_export e LEFT JOIN task t ON t.idempotency_key = ${TASK_KEY}
      WHERE e.model_id = ${model.modelId}::uuid AND e.workspace_id = ${own(model)}
-       ${one} ORDER BY e.created_at DESC, e.id LIMIT ${limit}::int OFFSET ${offset}::int`);
+       ${one} ORDER BY e.created_at DESC, e.id LIMIT ${limit}::int OFFSET ${offset}::int`;
   return Promise.all(rows.map((row) => exportRecord(parts, row, model)));
 }
 

@@ -1,8 +1,9 @@
 // Rows of the table of exports, and where their objects lie.
 
 import { sql } from "drizzle-orm";
+import { modelExport } from "../../../../db/vision/training.ts";
 import type { Calibration, ModelExport } from "../../../../shared/wire/exports.ts";
-import { wireTime } from "../../../http/database.ts";
+import { columnsOf, type RowOf, selection, typed } from "../../../http/selection.ts";
 import type { ModelRow } from "../../models/registry.ts";
 import type { ExportOptions } from "./options.ts";
 
@@ -21,40 +22,34 @@ export const keysOf = ({ workspaceId, modelId }: ModelOwner, exportId: string) =
   return { folder };
 };
 
-/** An export of a model, or the making of one. */
-export interface ExportRow extends Record<string, unknown> {
-  exportId: string;
-  workspaceId: string;
-  modelId: string;
-  format: ExportOptions["format"];
-  artifact: ExportOptions["artifact"];
-  precision: ExportOptions["precision"];
-  output: ExportOptions["output"];
-  height: number;
-  width: number;
-  batch: number | null;
-  calibrationImages: number | null;
-  state: "queued" | "completed" | "failed";
-  failure: string | null;
-  round: number;
-  storageKey: string | null;
-  bytes: number | null;
-  sha256: string | null;
-  opset: number | null;
-  verification: ModelExport["verification"];
-  recommendedConfidence: number | null;
+const e = columnsOf(modelExport, "e");
+/** The columns of a row `e`. */
+export const EXPORT = selection({
+  exportId: e.id,
+  workspaceId: e.workspaceId,
+  modelId: e.modelId,
+  format: typed<ExportOptions["format"]>(e.format),
+  artifact: typed<ExportOptions["artifact"]>(e.artifact),
+  precision: typed<ExportOptions["precision"]>(e.precision),
+  output: typed<ExportOptions["output"]>(e.output),
+  height: e.height,
+  width: e.width,
+  batch: e.batch,
+  calibrationImages: e.calibrationImages,
+  state: e.state,
+  failure: e.failure,
+  round: e.round,
+  storageKey: e.storageKey,
+  bytes: e.bytes,
+  sha256: e.sha256,
+  opset: e.opset,
+  verification: typed<ModelExport["verification"]>(e.verification),
+  recommendedConfidence: e.recommendedConfidence,
   /** Images that it was calibrated on, once it was. */
-  calibratedOn: Calibration["images"] | null;
-  notVerified: string[];
-  createdAt: string;
-  endedAt: string | null;
-}
-
-/** The columns of `ExportRow` of a row `e`. */
-export const EXPORT = sql`e.id::text AS "exportId", e.workspace_id::text AS "workspaceId",
-  e.model_id::text AS "modelId", e.format, e.artifact, e.precision, e.output, e.height, e.width,
-  e.batch, e.calibration_images AS "calibrationImages", e.state, e.failure, e.round,
-  e.storage_key AS "storageKey", e.bytes::float8 AS bytes, e.sha256, e.opset, e.verification,
-  e.recommended_confidence AS "recommendedConfidence",
-  (e.calibration->'images')::int AS "calibratedOn", to_jsonb(e.not_verified) AS "notVerified",
-  ${wireTime(sql`e.created_at`)} AS "createdAt", ${wireTime(sql`e.ended_at`)} AS "endedAt"`;
+  calibratedOn: sql<Calibration["images"] | null>`(e.calibration->'images')::int`,
+  notVerified: e.notVerified,
+  createdAt: e.createdAt,
+  endedAt: e.endedAt,
+});
+/** An export of a model, or the making of one. */
+export type ExportRow = RowOf<typeof EXPORT>;

@@ -4,6 +4,7 @@
 import { sql } from "drizzle-orm";
 import { EXPORT_FORMATS_TABLE } from "../../../../shared/detector/export-formats.ts";
 import { CALIBRATION_IMAGES } from "../../../../shared/wire/exports.ts";
+import { rowsOf } from "../../../http/selection.ts";
 import type { Parts } from "../../base/parts.ts";
 import { listModels, type ModelRow, modelSource } from "../../models/registry.ts";
 import { target } from "../../tasks/objects.ts";
@@ -69,10 +70,10 @@ async function enqueueExport(parts: Parts, row: ExportRow, model: ModelRow): Pro
 
 /** Enqueues the exports that a crash kept from it. The minute cron calls it. */
 export async function enqueueMissingExports(parts: Parts): Promise<number> {
-  const { rows } = await parts.database.execute<ExportRow>(sql`
+  const rows = await rowsOf(parts.database, EXPORT)`
     SELECT ${EXPORT} FROM model_export e WHERE e.state = 'queued'
        AND e.created_at < now() - interval '1 minute'
-       AND NOT EXISTS (SELECT FROM task WHERE idempotency_key = ${TASK_KEY}) LIMIT 100`);
+       AND NOT EXISTS (SELECT FROM task WHERE idempotency_key = ${TASK_KEY}) LIMIT 100`;
   for (const row of rows) {
     const [model] = await listModels(parts.database, [row.workspaceId], { modelId: row.modelId });
     if (model) await enqueueOrLog(parts, row, model);

@@ -3,6 +3,7 @@
 // run's folder, and so does what the run is made of.
 
 import { type SQL, sql } from "drizzle-orm";
+import { trainingRun } from "../../../../db/vision/training.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { TaskIntervention } from "../../../../shared/tasks/task-intervention.ts";
 import type { Checkpoint, RunArtifact, TaskPayload } from "../../../../shared/tasks/tasks.ts";
@@ -13,7 +14,8 @@ import {
   type TrainingRun,
   TrainSettings,
 } from "../../../../shared/wire/training.ts";
-import { type Database, isSilent, wireTime } from "../../../http/database.ts";
+import { type Database, isSilent } from "../../../http/database.ts";
+import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import { type Act, auditEntries, moveChanges } from "../../auth/audit.ts";
 import type { Parts } from "../../base/parts.ts";
 import { breaksReference, idList } from "../../base/sql.ts";
@@ -42,41 +44,6 @@ export interface Live {
   log?: number;
 }
 
-/** A training run as its row and its epochs say. */
-export interface RunRow extends Record<string, unknown> {
-  runId: string;
-  workspaceId: string;
-  projectId: string;
-  jobId: string | null;
-  name: string;
-  notes: string;
-  state: RunState;
-  failure: string | null;
-  settings: TrainSettings;
-  resolved: ResolvedSettings | null;
-  /** In index order. */
-  classes: string[];
-  datasetSha256: string | null;
-  round: number;
-  checkpoint: Checkpoint | null;
-  live: Live;
-  bestMetrics: MetricMap | null;
-  bestEpoch: number | null;
-  artifacts: RunArtifact[];
-  stopRequested: boolean;
-  createdBy: string | null;
-  createdAt: string;
-  startedAt: string | null;
-  endedAt: string | null;
-  /** The newest epoch that is done. */
-  last: RunEpoch | null;
-  modelId: string | null;
-  /** Live nodes that train. */
-  nodes: number;
-  leftOut: RunDataset["leftOut"] | null;
-  intervention: TaskIntervention | null;
-}
-
 /** What the tasks of a run are part of. */
 export const subjectOf = (runId: string) => `run:${runId}`;
 /** The id of the run that tasks of a subject are part of. */
@@ -89,17 +56,46 @@ export const taskKey = (runId: SQL, round: SQL) =>
 const HAS_START = sql`(r.settings->'pretrained'->>'dataset' IS NULL OR r.checkpoint IS NOT NULL
   OR ${hasWeights(sql`r.settings->'pretrained'->>'dataset'`, sql`r.settings->>'variant'`)})`;
 
-const RUN = sql`r.id::text AS "runId", r.workspace_id::text AS "workspaceId",
-  r.project_id::text AS "projectId", r.job_id::text AS "jobId", r.name, r.notes, r.state, r.failure,
-  r.settings, r.resolved, to_jsonb(r.classes) AS classes, r.dataset->>'sha256' AS "datasetSha256",
-  r.dataset->'leftOut' AS "leftOut",
-  r.round, r.checkpoint - 'fence' AS checkpoint, r.live, r.best_metrics AS "bestMetrics",
-  r.best_epoch AS "bestEpoch", r.artifacts, r.stop_requested_at IS NOT NULL AS "stopRequested",
-  r.created_by::text AS "createdBy", ${wireTime(sql`r.created_at`)} AS "createdAt",
-  ${wireTime(sql`r.started_at`)} AS "startedAt", ${wireTime(sql`r.ended_at`)} AS "endedAt",
-  ${offering("train", sql`r.workspace_id`, HAS_START)} AS nodes, (SELECT record FROM training_epoch WHERE run_id = r.id ORDER BY epoch DESC LIMIT 1) AS last,
-  (SELECT id::text FROM model WHERE run_id = r.id ORDER BY created_at DESC LIMIT 1) AS "modelId",
-  ${newestIntervention(sql`t.idempotency_key = ${taskKey(sql`r.id`, sql`r.round`)}`)} AS intervention`;
+const r = columnsOf(trainingRun, "r");
+const RUN = selection({
+  runId: r.id,
+  workspaceId: r.workspaceId,
+  projectId: r.projectId,
+  jobId: r.jobId,
+  name: r.name,
+  notes: r.notes,
+  state: r.state,
+  failure: r.failure,
+  settings: typed<TrainSettings>(r.settings),
+  resolved: typed<ResolvedSettings | null>(r.resolved),
+  /** In index order. */
+  classes: r.classes,
+  datasetSha256: sql<string | null>`r.dataset->>'sha256'`,
+  leftOut: sql<RunDataset["leftOut"] | null>`r.dataset->'leftOut'`,
+  round: r.round,
+  checkpoint: sql<Checkpoint | null>`r.checkpoint - 'fence'`,
+  live: typed<Live>(r.live),
+  bestMetrics: typed<MetricMap | null>(r.bestMetrics),
+  bestEpoch: r.bestEpoch,
+  artifacts: typed<RunArtifact[]>(r.artifacts),
+  stopRequested: sql<boolean>`r.stop_requested_at IS NOT NULL`,
+  createdBy: r.createdBy,
+  createdAt: r.createdAt,
+  startedAt: r.startedAt,
+  endedAt: r.endedAt,
+  /** Live nodes that train. */
+  nodes: typed<number>(offering("train", sql`r.workspace_id`, HAS_START)),
+  /** The newest epoch that is done. */
+  last: sql<RunEpoch | null>`(SELECT record FROM training_epoch
+    WHERE run_id = r.id ORDER BY epoch DESC LIMIT 1)`,
+  modelId: sql<string | null>`(SELECT id FROM model
+    WHERE run_id = r.id ORDER BY created_at DESC LIMIT 1)`,
+  intervention: typed<TaskIntervention | null>(
+    newestIntervention(sql`t.idempotency_key = ${taskKey(sql`r.id`, sql`r.round`)}`),
+  ),
+});
+/** A training run as its row and its epochs say. */
+export type RunRow = RowOf<typeof RUN>;
 
 /** Where a run's live progress is: each round has a topic of its own, with an end of its own. */
 export const topicOf = ({ runId, round }: Pick<RunRow, "runId" | "round">) =>
@@ -181,9 +177,9 @@ export async function listRuns(
     jobId && sql`r.job_id = ${jobId}::uuid`,
     state && sql`r.state = ${state}`,
   ].filter((one): one is SQL => Boolean(one));
-  const { rows } = await database.execute<RunRow>(sql`
+  const rows = await rowsOf(database, RUN)`
     SELECT ${RUN} FROM training_run r WHERE ${sql.join(conditions, sql` AND `)}
-     ORDER BY r.created_at DESC, r.id`);
+     ORDER BY r.created_at DESC, r.id`;
   return rows;
 }
 

@@ -2,10 +2,12 @@
 // that makes it, of the revision that its maker saw: of two at once one is told of the other.
 
 import { type SQL, sql } from "drizzle-orm";
+import { workflowMove } from "../../../../db/vision/workflows.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { WorkflowMove } from "../../../../shared/wire/workflows.ts";
 import type { WorkflowDefinition } from "../../../../shared/workflow/definition.ts";
-import { batch, type Database, wireTime } from "../../../http/database.ts";
+import { batch, type Database } from "../../../http/database.ts";
+import { columnsOf, rowsOf, selection } from "../../../http/selection.ts";
 import { jsonb } from "../../../http/storable.ts";
 import type { Page } from "../../base/api.ts";
 import { changeRevised, type LoggedMove, stepBack } from "../../base/history.ts";
@@ -33,12 +35,20 @@ interface NewMove {
   actorId: string;
 }
 
+const n = columnsOf(workflowMove, "n");
+const versionOf = (deployment: SQL) =>
+  sql<number | null>`(SELECT version FROM workflow_deployment WHERE id = ${deployment})`;
 /** The columns of a move `n`. */
-const MOVE = sql`n.id::float8 AS move_id, n.workflow_id::text AS workflow_id, n.kind,
-  (SELECT version FROM workflow_deployment WHERE id = n.before_id) AS before,
-  (SELECT version FROM workflow_deployment WHERE id = n.after_id) AS after,
-  n.rollback_of::float8 AS rollback_of, n.actor_id::text AS actor_id,
-  ${wireTime(sql`n.at`)} AS at`;
+const MOVE: SQL<WorkflowMove> = selection({
+  move_id: n.id,
+  workflow_id: n.workflowId,
+  kind: n.kind,
+  before: versionOf(n.beforeId),
+  after: versionOf(n.afterId),
+  rollback_of: n.rollbackOf,
+  actor_id: n.actorId,
+  at: n.at,
+});
 
 /** The part of a statement that writes down what its part `w` has done. */
 const noted = ({ kind, before, after, rollbackOf, actorId }: NewMove, now: SQL): SQL => sql`
@@ -171,9 +181,8 @@ export async function rollBackWorkflow(
     throw new Failure("state_conflict", "the workflow was moved meanwhile; look, and try again");
   }
   const workflow = await findWorkflow(database, [workspaceId], { slug });
-  const made = await database.execute<WorkflowMove & Record<string, unknown>>(sql`
-    SELECT ${MOVE} FROM workflow_move n WHERE n.id = ${id}::bigint`);
-  const [logged] = made.rows;
+  const [logged] = await rowsOf(database, MOVE)`
+    SELECT ${MOVE} FROM workflow_move n WHERE n.id = ${id}::bigint`;
   if (!logged) throw notThere();
   return { workflow, move: logged };
 }
@@ -184,8 +193,8 @@ export async function listWorkflowMoves(
   { workspaceId, slug }: WorkflowRow,
   { limit, offset }: Page,
 ): Promise<WorkflowMove[]> {
-  const { rows } = await database.execute<WorkflowMove & Record<string, unknown>>(sql`
+  const rows = await rowsOf(database, MOVE)`
     SELECT ${MOVE} FROM workflow_move n WHERE n.workspace_id = ${workspaceId}::uuid
-       AND n.slug = ${slug} ORDER BY n.id DESC LIMIT ${limit}::int OFFSET ${offset}::int`);
+       AND n.slug = ${slug} ORDER BY n.id DESC LIMIT ${limit}::int OFFSET ${offset}::int`;
   return rows;
 }

@@ -1,14 +1,25 @@
 // Versions of workflows, and what is served: a version as it was deployed, with its sub-workflows
 // as they were then. Nothing here is ever changed.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
+import { workflow, workflowDeployment, workflowVersion } from "../../../../db/vision/workflows.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { WorkflowVersion } from "../../../../shared/wire/workflows.ts";
 import { InlinedDefinition, WorkflowDefinition } from "../../../../shared/workflow/definition.ts";
-import { type Database, wireTime } from "../../../http/database.ts";
+import type { Database } from "../../../http/database.ts";
+import {
+  columnsOf,
+  joinedColumnsOf,
+  type RowOf,
+  rowsOf,
+  selection,
+  typed,
+} from "../../../http/selection.ts";
 import type { Page } from "../../base/api.ts";
 import { idList } from "../../base/sql.ts";
 import { notThere, severalHave, type WorkflowRow } from "./workflows.ts";
+
+const v = columnsOf(workflowVersion, "v");
 
 /** Versions of a workflow, newest first. */
 export async function listVersions(
@@ -16,23 +27,27 @@ export async function listVersions(
   { workflowId, deploymentId }: WorkflowRow,
   { limit, offset }: Page,
 ): Promise<WorkflowVersion[]> {
-  const { rows } = await database.execute<WorkflowVersion & Record<string, unknown>>(sql`
-    SELECT v.id::text AS version_id, v.version,
-      jsonb_array_length(v.definition->'steps') AS steps,
-      EXISTS (SELECT FROM workflow_deployment d WHERE d.id = ${deploymentId}::uuid
-        AND d.version_id = v.id) AS deployed,
-      v.created_by::text, ${wireTime(sql`v.created_at`)} AS created_at
-      FROM workflow_version v WHERE v.workflow_id = ${workflowId}::uuid
-     ORDER BY v.version DESC LIMIT ${limit}::int OFFSET ${offset}::int`);
-  return rows;
+  const list: SQL<WorkflowVersion> = selection({
+    version_id: v.id,
+    version: v.version,
+    steps: sql<number>`jsonb_array_length(v.definition->'steps')`,
+    deployed: sql<boolean>`EXISTS (SELECT FROM workflow_deployment d
+      WHERE d.id = ${deploymentId}::uuid AND d.version_id = v.id)`,
+    created_by: v.createdBy,
+    created_at: v.createdAt,
+  });
+  return await rowsOf(database, list)`
+    SELECT ${list} FROM workflow_version v WHERE v.workflow_id = ${workflowId}::uuid
+     ORDER BY v.version DESC LIMIT ${limit}::int OFFSET ${offset}::int`;
 }
 
+const VERSION = selection({
+  versionId: v.id,
+  version: v.version,
+  definition: typed<WorkflowDefinition>(v.definition),
+});
 /** A version with its definition. */
-export interface VersionRow extends Record<string, unknown> {
-  versionId: string;
-  version: number;
-  definition: WorkflowDefinition;
-}
+export type VersionRow = RowOf<typeof VERSION>;
 
 /** A version of a workflow, the newest by default; fails with `not_found`. */
 export async function findVersion(
@@ -40,10 +55,9 @@ export async function findVersion(
   { workflowId, version: newest }: WorkflowRow,
   version: number = newest,
 ): Promise<VersionRow> {
-  const { rows } = await database.execute<VersionRow>(sql`
-    SELECT v.id::text AS "versionId", v.version, v.definition FROM workflow_version v
-     WHERE v.workflow_id = ${workflowId}::uuid AND v.version = ${version}::int`);
-  const [row] = rows;
+  const [row] = await rowsOf(database, VERSION)`
+    SELECT ${VERSION} FROM workflow_version v
+     WHERE v.workflow_id = ${workflowId}::uuid AND v.version = ${version}::int`;
   if (!row) throw new Failure("not_found", "the workflow has no such version");
   // In the order of its schema, whatever it was stored in.
   return { ...row, definition: WorkflowDefinition.parse(row.definition) };
@@ -61,6 +75,19 @@ export interface DeployedWorkflow {
   deployedAt: string;
 }
 
+const w = columnsOf(workflow, "w");
+const d = joinedColumnsOf(workflowDeployment, "d");
+/** A workflow `w` with its deployment `d`, where it has one. */
+const DEPLOYED = selection({
+  workflowId: w.id,
+  workspaceId: w.workspaceId,
+  slug: w.slug,
+  versionId: d.versionId,
+  version: d.version,
+  definition: d.definition,
+  deployedAt: d.createdAt,
+});
+
 /**
  * What is served by a slug. Fails with `not_found`, with `state_conflict` of a workflow that is
  * saved and not deployed, and with `invalid_request` where several of the workspaces have one.
@@ -70,20 +97,16 @@ export async function findDeployed(
   workspaces: readonly string[],
   { slug }: { slug: string },
 ): Promise<DeployedWorkflow> {
-  type Row = { [Name in keyof DeployedWorkflow]: DeployedWorkflow[Name] | null };
-  const { rows } = await database.execute<Row & Record<string, unknown>>(sql`
-    SELECT w.id::text AS "workflowId", w.workspace_id::text AS "workspaceId", w.slug,
-      d.version_id::text AS "versionId", d.version, d.definition,
-      ${wireTime(sql`d.created_at`)} AS "deployedAt"
-      FROM workflow w LEFT JOIN workflow_deployment d ON d.id = w.deployment_id
-     WHERE w.workspace_id IN ${idList(workspaces)} AND w.slug = ${slug} AND w.deleted_at IS NULL`);
+  const rows = await rowsOf(database, DEPLOYED)`
+    SELECT ${DEPLOYED} FROM workflow w LEFT JOIN workflow_deployment d ON d.id = w.deployment_id
+     WHERE w.workspace_id IN ${idList(workspaces)} AND w.slug = ${slug} AND w.deleted_at IS NULL`;
   const [row] = rows;
   if (!row) throw notThere();
   if (rows.length > 1) throw severalHave(slug);
-  if (row.versionId === null) {
+  const { versionId, version, deployedAt, ...rest } = row;
+  if (versionId === null || version === null || deployedAt === null) {
     throw new Failure("state_conflict", `the workflow ${slug} is not deployed: deploy it first`);
   }
-  // Without a left join's nulls, of which the first has just been looked at.
-  const deployed = row as DeployedWorkflow;
-  return { ...deployed, definition: InlinedDefinition.parse(deployed.definition) };
+  const definition = InlinedDefinition.parse(rest.definition);
+  return { ...rest, versionId, version, definition, deployedAt };
 }

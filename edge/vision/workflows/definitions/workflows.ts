@@ -3,10 +3,18 @@
 // deleted workflow's row stays, so that its deletion can be taken back.
 
 import { type SQL, sql } from "drizzle-orm";
+import { workflow, workflowDeployment } from "../../../../db/vision/workflows.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Workflow } from "../../../../shared/wire/workflows.ts";
 import type { WorkflowDefinition } from "../../../../shared/workflow/definition.ts";
-import { batch, type Database, wireTime } from "../../../http/database.ts";
+import { batch, type Database } from "../../../http/database.ts";
+import {
+  columnsOf,
+  joinedColumnsOf,
+  type RowOf,
+  rowsOf,
+  selection,
+} from "../../../http/selection.ts";
 import { jsonb } from "../../../http/storable.ts";
 import { changeRevised } from "../../base/history.ts";
 import type { Parts } from "../../base/parts.ts";
@@ -18,30 +26,27 @@ export const WORKFLOWS_MAX = 200;
 /** Versions of a workflow. */
 const VERSIONS_MAX = 1_000;
 
-/** A saved workflow. */
-export interface WorkflowRow extends Record<string, unknown> {
-  workflowId: string;
-  workspaceId: string;
-  slug: string;
-  name: string;
-  description: string;
-  /** Its newest version's number. */
-  version: number;
-  deploymentId: string | null;
-  deployedVersion: number | null;
-  deployedAt: string | null;
-  revision: number;
-  createdAt: string;
-  updatedAt: string;
-  deleted: boolean;
-}
-
+const w = columnsOf(workflow, "w");
+const d = joinedColumnsOf(workflowDeployment, "d");
 /** The columns of a workflow `w` with its deployment `d`, and where they come from. */
-const WORKFLOW = sql`w.id::text AS "workflowId", w.workspace_id::text AS "workspaceId", w.slug,
-  w.name, w.description, w.version, d.id::text AS "deploymentId", d.version AS "deployedVersion",
-  ${wireTime(sql`d.created_at`)} AS "deployedAt", w.revision,
-  ${wireTime(sql`w.created_at`)} AS "createdAt", ${wireTime(sql`w.updated_at`)} AS "updatedAt",
-  w.deleted_at IS NOT NULL AS deleted`;
+const WORKFLOW = selection({
+  workflowId: w.id,
+  workspaceId: w.workspaceId,
+  slug: w.slug,
+  name: w.name,
+  description: w.description,
+  /** Its newest version's number. */
+  version: w.version,
+  deploymentId: d.id,
+  deployedVersion: d.version,
+  deployedAt: d.createdAt,
+  revision: w.revision,
+  createdAt: w.createdAt,
+  updatedAt: w.updatedAt,
+  deleted: sql<boolean>`w.deleted_at IS NOT NULL`,
+});
+/** A saved workflow. */
+export type WorkflowRow = RowOf<typeof WORKFLOW>;
 const DEPLOYED = sql`LEFT JOIN workflow_deployment d ON d.id = w.deployment_id`;
 
 /** A workflow as the wire shows it. */
@@ -74,10 +79,10 @@ export async function listWorkflows(
   database: Database,
   workspaces: readonly string[],
 ): Promise<WorkflowRow[]> {
-  const { rows } = await database.execute<WorkflowRow>(sql`
+  const rows = await rowsOf(database, WORKFLOW)`
     SELECT ${WORKFLOW} FROM workflow w ${DEPLOYED}
      WHERE w.workspace_id IN ${idList(workspaces)} AND w.deleted_at IS NULL
-     ORDER BY w.slug, w.id`);
+     ORDER BY w.slug, w.id`;
   return rows;
 }
 
@@ -90,11 +95,11 @@ export async function findWorkflow(
   workspaces: readonly string[],
   { slug, orFormer = false }: { slug: string; orFormer?: boolean },
 ): Promise<WorkflowRow> {
-  const { rows } = await database.execute<WorkflowRow>(sql`
+  const rows = await rowsOf(database, WORKFLOW)`
     SELECT DISTINCT ON (w.workspace_id) ${WORKFLOW} FROM workflow w ${DEPLOYED}
      WHERE w.workspace_id IN ${idList(workspaces)} AND w.slug = ${slug}
        AND (w.deleted_at IS NULL OR ${orFormer}::boolean)
-     ORDER BY w.workspace_id, (w.deleted_at IS NULL) DESC, w.deleted_at DESC`);
+     ORDER BY w.workspace_id, (w.deleted_at IS NULL) DESC, w.deleted_at DESC`;
   const [row] = rows;
   if (!row) throw notThere();
   if (rows.length === 1) return row;
