@@ -29,6 +29,7 @@ import {
   isDocumented,
   isPage,
   keysOf,
+  missingFiles,
   namesakes,
   pageFaults,
   unknownCommands,
@@ -48,6 +49,7 @@ const expectNone = (faults: readonly string[], remedy = "refused") =>
 
 const ROOT = resolve(import.meta.dirname, "..");
 const README_WORDS_MAX = 1_200;
+const CONTRIBUTING_WORDS_MAX = 800;
 /** Where a configuration key is documented, by the file that parses it. */
 const CONFIGURATIONS = {
   "edge/markets/config.ts": "edge/local/README.md",
@@ -295,9 +297,15 @@ describe("documents", () => {
     expect(isDocumented("edge/infer", long, "see edge/vision")).toBe(false);
   });
 
-  it("keep the first README short", () => {
+  it("keep the first README and CONTRIBUTING short", () => {
     expect(wordsOf(read("README.md"))).toBeLessThanOrEqual(README_WORDS_MAX);
+    expect(wordsOf(read("CONTRIBUTING.md"))).toBeLessThanOrEqual(CONTRIBUTING_WORDS_MAX);
     expect(wordsOf("one two\n")).toBe(2);
+  });
+
+  it("name files in CONTRIBUTING that are there", () => {
+    expectNone(missingFiles(ROOT, read("CONTRIBUTING.md")), "name the file where it is now");
+    expect(missingFiles(ROOT, "see `edge/nowhere.ts` and `db/`")).toEqual(["edge/nowhere.ts"]);
   });
 
   it("give each room of vision a page, and keep each page short", () => {

@@ -15,6 +15,7 @@ import { auth } from "./auth/room.ts";
 import { API } from "./base/api.ts";
 import { deleteOverdue, pairOf } from "./base/discard.ts";
 import type { Parts } from "./base/parts.ts";
+import { forgetting } from "./base/retention.ts";
 import type { Duties, Room } from "./base/room.ts";
 import { sendCounts, sendSoon, tally } from "./base/tally.ts";
 import { type Config, outboundOf, parseConfig } from "./config.ts";
@@ -55,6 +56,7 @@ const rooms: readonly Room[] = [auth, taskRoom, ...others];
 // The queue's come first: a database that falls silent ends a minute.
 const duties: Duties = Object.assign({}, taskRoom.duties, ...rooms.map((room) => room.duties), {
   discarded: deleteOverdue,
+  ...forgetting(rooms.flatMap(({ keeps = [] }) => keeps)),
 });
 const causes: Duties = Object.assign({}, ...rooms.map(({ incidents }) => incidents));
 

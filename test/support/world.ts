@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, inject } from "vitest";
 import { adoptBucket } from "../../edge/http/bucket-identity.ts";
-import { type Database, openDatabase } from "../../edge/http/database.ts";
+import { type Database, openDatabase, PATIENT_MS_MAX } from "../../edge/http/database.ts";
 import { type DatabaseUrls, databaseUrls } from "../../edge/local/databases.ts";
 import { type Operator, operatorAt } from "../../edge/local/operator.ts";
 import { superuser } from "../../edge/local/postgres.ts";
@@ -31,6 +31,9 @@ import { Secret } from "../../shared/secret.ts";
 import { systemClock } from "../../shared/time.ts";
 import { callerWorker, objectsOf, type TestedBinding } from "./objects.ts";
 import { copyDatabases } from "./postgres.ts";
+
+/** On a busy machine a statement may take longer than a request would wait for it. */
+const PATIENT = { timeoutMs: PATIENT_MS_MAX };
 
 /** A bucket that takes bytes of Node's types too, which those of Workers do not cover. */
 export type MediaBucket = Bucket & {
@@ -193,12 +196,12 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     await workers.stop();
     rmSync(folder, { recursive: true, force: true });
   });
-  const database = openDatabase(new Secret(urls.marketsWriter));
+  const database = openDatabase(new Secret(urls.marketsWriter), PATIENT);
   // A bucket is reached through a service that is bound to it.
   const runs = (service: ServiceName) => (options.services ?? SERVICES).includes(service);
   const bucket = (runs("console") ? await workers.bucket() : undefined) as Bucket;
   const media = (runs("vision") ? await workers.media() : undefined) as MediaBucket;
-  const visionDatabase = openDatabase(new Secret(urls.visionWriter));
+  const visionDatabase = openDatabase(new Secret(urls.visionWriter), PATIENT);
   if (!options.databases) {
     if (bucket) await adoptBucket({ database, bucket });
     if (media) await adoptBucket({ database: visionDatabase, bucket: media });

@@ -63,6 +63,12 @@ export function brokenLinks(root: string, file: string, text: string): string[] 
     .map((target) => `${file}: ${target}`);
 }
 
+/** Paths from the root that a document names as code, and where nothing is. */
+export const missingFiles = (root: string, text: string): string[] =>
+  [...text.matchAll(/`((?:edge|shared|gpu-node|db|test|native)\/[\w./-]+)`/g)]
+    .map((match) => match[1] ?? "")
+    .filter((path) => !existsSync(join(root, path)));
+
 /** Commands of npm that a document names and `package.json` does not have. */
 export const unknownCommands = (text: string, scripts: object): string[] =>
   [...text.matchAll(/npm run ([\w-]+)/g)]

@@ -4,9 +4,10 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import type { Context } from "hono";
-import { DAY, iso } from "../../../shared/time.ts";
+import { DAY } from "../../../shared/time.ts";
 import { wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
+import { FORGOTTEN_MAX, type Retention } from "../base/retention.ts";
 import { callerOf, type Realm, within } from "./scope.ts";
 
 /** What is written down: operations, by their ids in the description of the API. */
@@ -169,14 +170,10 @@ export async function listAuditEntries(
   return { items, next: rows.length > limit ? (items.at(-1)?.entry_id ?? null) : null };
 }
 
-/** Entries that one minute lets go of; the next one takes the rest. */
-const FORGOTTEN_MAX = 5_000;
-
-/** Lets go of entries that are older than they are kept. The minute cron calls it. */
-export async function forgetAuditEntries({ database, limits, clock }: Parts): Promise<void> {
-  const until = iso(clock() - limits.auditDays * DAY);
-  // The service has no right to delete entries by itself.
-  await database.execute(
-    sql`SELECT forget_audit_entries(${until}::timestamptz, ${FORGOTTEN_MAX}::int)`,
-  );
-}
+/** Entries are kept for `AUDIT_DAYS`. The service has no right to delete them by itself. */
+export const KEPT_ENTRIES: Retention = {
+  name: "old_audit_entry",
+  forget: ({ clock, limits }) => sql`
+    SELECT forget_audit_entries(${instant(clock() - limits.auditDays * DAY)},
+      ${FORGOTTEN_MAX}::int)`,
+};

@@ -3,13 +3,14 @@
 import type { Room } from "../base/room.ts";
 import { accountRoutes } from "./account-routes.ts";
 import { adminRoutes } from "./admin-routes.ts";
-import { forgetAuditEntries } from "./audit.ts";
+import { KEPT_ENTRIES } from "./audit.ts";
 import { auditRoutes } from "./audit-routes.ts";
+import { KEPT_INCIDENTS } from "./incidents/incidents.ts";
 import { incidentRoutes } from "./incidents/routes.ts";
 import { invitationRoutes } from "./invitation-routes.ts";
-import { forgetExpired } from "./sessions.ts";
+import { KEPT_FOR_LOGIN } from "./sessions.ts";
 
 export const auth: Room = {
   routes: [accountRoutes, adminRoutes, auditRoutes, invitationRoutes, incidentRoutes].flat(),
-  duties: { expired: forgetExpired, audit: forgetAuditEntries },
+  keeps: [...KEPT_FOR_LOGIN, KEPT_ENTRIES, KEPT_INCIDENTS],
 };

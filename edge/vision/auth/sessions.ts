@@ -3,11 +3,13 @@
 // by its second, so its whole family ends.
 
 import { type SQL, sql } from "drizzle-orm";
+import { idempotentAnswer, invitation, refreshToken, throttle } from "../../../db/vision/schema.ts";
 import { Failure } from "../../../shared/errors.ts";
 import { DAY, iso } from "../../../shared/time.ts";
 import type { TokenPair } from "../../../shared/wire/vision.ts";
 import { batch } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
+import { keep } from "../base/retention.ts";
 import type { Account } from "./accounts.ts";
 import { randomText, sha256, toBase64url } from "./digest.ts";
 import { LISTED_DAYS } from "./invitations.ts";
@@ -182,19 +184,10 @@ async function endAll(
   return rows[0]?.session_version ?? null;
 }
 
-/**
- * Deletes what no longer means anything: expired refresh tokens, ended windows of throttles,
- * answers under an Idempotency-Key of more than a day ago, invitations that ended long ago. The
- * minute cron calls it.
- */
-export async function forgetExpired(parts: Parts): Promise<void> {
-  const now = parts.clock();
-  await batch(parts.database, [
-    sql`DELETE FROM refresh_token WHERE expires_at < ${at(now - DAY)}`,
-    sql`
-      DELETE FROM throttle WHERE key IN (SELECT key FROM throttle
-        WHERE window_ends_at < ${at(now)} ORDER BY key FOR UPDATE SKIP LOCKED)`,
-    sql`DELETE FROM idempotent_answer WHERE created_at < ${at(now - DAY)}`,
-    sql`DELETE FROM invitation WHERE expires_at < ${at(now - LISTED_DAYS * DAY)}`,
-  ]);
-}
+/** What no longer means anything: expired tokens, ended windows of throttles, old answers. */
+export const KEPT_FOR_LOGIN = [
+  keep(refreshToken, "expiresAt", { days: 1 }),
+  keep(throttle, "windowEndsAt", { days: 0 }),
+  keep(idempotentAnswer, "createdAt", { days: 1 }),
+  keep(invitation, "expiresAt", { days: LISTED_DAYS }),
+];

@@ -2,8 +2,8 @@
 
 import type { TaskRoom } from "../tasks/room.ts";
 import { alertRoutes } from "./devices/alert-routes.ts";
-import { forgetAlerts, noticeAlerts } from "./devices/alerts.ts";
-import { condenseReadings } from "./devices/beats.ts";
+import { KEPT_ALERTS, noticeAlerts } from "./devices/alerts.ts";
+import { condenseReadings, KEPT_MEANS } from "./devices/beats.ts";
 import { deviceImageRoutes } from "./devices/image-routes.ts";
 import { logRoutes } from "./devices/log-routes.ts";
 import { forgetLogs } from "./devices/logs.ts";
@@ -13,7 +13,7 @@ import { deviceRoutes } from "./devices/routes.ts";
 import { manifestRoutes } from "./rollouts/manifest-routes.ts";
 import { advanceRollouts } from "./rollouts/progress.ts";
 import { rolloutRoutes } from "./rollouts/routes.ts";
-import { checkTargets, forgetChecks } from "./targets/health.ts";
+import { checkTargets, KEPT_CHECKS } from "./targets/health.ts";
 import { targetRoutes } from "./targets/routes.ts";
 
 export const fleet: TaskRoom = {
@@ -22,14 +22,13 @@ export const fleet: TaskRoom = {
     ...[deviceProtocolRoutes, deviceImageRoutes, alertRoutes, deviceRoutes, logRoutes],
     ...[targetRoutes],
   ].flat(),
+  keeps: [KEPT_MEANS, KEPT_ALERTS, KEPT_CHECKS],
   duties: {
     rollouts: advanceRollouts,
     device_readings: condenseReadings,
     device_logs: forgetLogs,
     device_alerts: noticeAlerts,
     device_notices: sendNotices,
-    old_alerts: forgetAlerts,
     targets: checkTargets,
-    target_checks: forgetChecks,
   },
 };

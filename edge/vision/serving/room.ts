@@ -8,7 +8,7 @@ import { endpointServingRoutes } from "./endpoints/predict-routes.ts";
 import { endpointRoutes } from "./endpoints/routes.ts";
 import { serveRoutes } from "./predict/active-model-routes.ts";
 import { predictEnded, sealPredict } from "./predict/ended.ts";
-import { forgetPredictions } from "./predict/predictions.ts";
+import { deleteUnusedFiles, KEPT_PREDICTIONS } from "./predict/predictions.ts";
 import { predictionRoutes } from "./predict/routes.ts";
 import { samRoutes } from "./sam/routes.ts";
 import { sealSam } from "./sam/sam.ts";
@@ -25,6 +25,7 @@ export const serving: TaskRoom = {
     sam,
     sam_video: sam,
   },
-  duties: { edge_files: makeEdgeFiles, predictions: forgetPredictions },
+  keeps: [KEPT_PREDICTIONS],
+  duties: { edge_files: makeEdgeFiles, prediction_files: deleteUnusedFiles },
   incidents: { endpoint_errors: noticeEndpointErrors },
 };

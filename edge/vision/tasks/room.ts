@@ -5,7 +5,7 @@ import { taskAdministrationRoutes } from "./admin-routes.ts";
 import { noticeLostNodes, noticeStalledQueues } from "./incidents.ts";
 import { nodeRoutes } from "./nodes/routes.ts";
 import { progressRoutes } from "./progress/routes.ts";
-import { type HandlersByKind, minuteTasks } from "./queue/delivery.ts";
+import { type HandlersByKind, KEPT_CODES, minuteTasks } from "./queue/delivery.ts";
 import { statusRoutes } from "./status-routes.ts";
 
 /** A room that takes the outcomes of its kinds of tasks. */
@@ -21,6 +21,7 @@ export const tasks = (handlers: HandlersByKind): Room => ({
     ...statusRoutes,
     ...progressRoutes,
   ],
+  keeps: [KEPT_CODES],
   duties: { tasks: (parts) => minuteTasks(parts, handlers) },
   incidents: { lost_nodes: noticeLostNodes, stalled_queues: noticeStalledQueues },
 });

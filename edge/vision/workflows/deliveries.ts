@@ -3,8 +3,8 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import { z } from "zod";
+import { workflowDelivery } from "../../../db/vision/workflows.ts";
 import { Secret } from "../../../shared/secret.ts";
-import { DAY } from "../../../shared/time.ts";
 import type { WorkflowDelivery } from "../../../shared/wire/workflows.ts";
 import { WebhookEffect } from "../../../shared/workflow/blocks/sinks.ts";
 import { batch, wireTime } from "../../http/database.ts";
@@ -13,14 +13,15 @@ import { jsonb } from "../../http/storable.ts";
 import { isWebhookSecret, sendWebhook, type WebhookTarget } from "../../http/webhook.ts";
 import { type ClaimedMessage, claimDue, sendClaimed } from "../base/outbox.ts";
 import type { Parts } from "../base/parts.ts";
+import { keep } from "../base/retention.ts";
 import { idList, instant } from "../base/sql.ts";
 import { lockRegistry } from "../models/registry.ts";
 import { openSecrets } from "./secrets.ts";
 
 /** Messages of a workspace that wait at once. */
 const PENDING_MAX = 500;
-const KEPT_MS = 30 * DAY;
-const FORGOTTEN_MAX = 5_000;
+/** Deliveries are kept for 30 days. */
+export const KEPT_DELIVERIES = keep(workflowDelivery, "createdAt", { days: 30 });
 
 const OUTBOX = {
   table: sql`workflow_delivery`,
@@ -208,15 +209,4 @@ export async function listDeliveries(
     ...row,
     element: row.element === "" ? [] : row.element.split(".").map(Number),
   }));
-}
-
-/** Forgets deliveries of more than 30 days ago. The minute cron calls it. */
-export async function forgetDeliveries({
-  database,
-  clock,
-}: Pick<Parts, "database" | "clock">): Promise<void> {
-  await database.execute(sql`
-    DELETE FROM workflow_delivery WHERE id IN (
-      SELECT id FROM workflow_delivery WHERE created_at < ${instant(clock() - KEPT_MS)}
-       LIMIT ${FORGOTTEN_MAX}::int)`);
 }

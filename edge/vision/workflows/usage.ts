@@ -3,9 +3,11 @@
 // logged and fails no run.
 
 import { sql } from "drizzle-orm";
+import { workflowUse } from "../../../db/vision/workflows.ts";
 import { DAY, HOUR, iso } from "../../../shared/time.ts";
 import type { UsageWindow, WorkflowUsage } from "../../../shared/wire/workflows.ts";
 import type { Parts } from "../base/parts.ts";
+import { keep } from "../base/retention.ts";
 import { instant } from "../base/sql.ts";
 import { type Counts, latencyBucket, percentile } from "../serving/endpoints/rollups.ts";
 
@@ -14,8 +16,8 @@ const WINDOW_MS: Readonly<Record<UsageWindow, number>> = {
   "7d": 7 * DAY,
   "30d": 30 * DAY,
 };
-const KEPT_MS = 90 * DAY;
-const FORGOTTEN_MAX = 5_000;
+/** Use is kept for 90 days. */
+export const KEPT_USE = keep(workflowUse, "hour", { days: 90 });
 
 /** A run of a deployed workflow that has ended. */
 export interface WorkflowUse {
@@ -87,15 +89,4 @@ export async function workflowUsage(
     ...figuresOf(own),
   }));
   return { workflow_id: workflowId, window, since: iso(since), ...figuresOf(rows), versions };
-}
-
-/** Forgets use of more than 90 days ago. The minute cron calls it. */
-export async function forgetUse({
-  database,
-  clock,
-}: Pick<Parts, "database" | "clock">): Promise<void> {
-  await database.execute(sql`
-    DELETE FROM workflow_use WHERE (version_id, hour, bucket) IN (
-      SELECT version_id, hour, bucket FROM workflow_use
-       WHERE hour < ${instant(clock() - KEPT_MS)} LIMIT ${FORGOTTEN_MAX}::int)`);
 }

@@ -2,11 +2,12 @@
 
 import { sql } from "drizzle-orm";
 import { expect, it } from "vitest";
-import { forgetExpired } from "../../../edge/vision/auth/sessions.ts";
+import { KEPT_FOR_LOGIN } from "../../../edge/vision/auth/sessions.ts";
 import type { Parts } from "../../../edge/vision/base/parts.ts";
 import { abandonUploads } from "../../../edge/vision/media/uploads/uploads.ts";
 import { Secret } from "../../../shared/secret.ts";
 import { systemClock } from "../../../shared/time.ts";
+import { forgetRows } from "../../support/retention.ts";
 import { register } from "../../support/vision.ts";
 import { createWorld } from "../../support/world.ts";
 
@@ -49,12 +50,12 @@ it("clears what has expired and nothing else", async () => {
         (SELECT count(*)::int FROM throttle) AS throttles,
         (SELECT count(*)::int FROM idempotent_answer) AS answers`)
     ).rows[0];
-  await forgetExpired(parts);
+  await forgetRows(parts, ...KEPT_FOR_LOGIN);
   expect(await counts()).toEqual({ tokens: 1, throttles: 2, answers: 1 });
   await database.execute(sql`WITH t AS (
       UPDATE refresh_token SET expires_at = now() - interval '2 days'),
     h AS (UPDATE throttle SET window_ends_at = now() - interval '1 second')
     UPDATE idempotent_answer SET created_at = now() - interval '2 days'`);
-  await forgetExpired(parts);
+  await forgetRows(parts, ...KEPT_FOR_LOGIN);
   expect(await counts()).toEqual({ tokens: 0, throttles: 0, answers: 0 });
 });

@@ -3,7 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { forgetAlerts, noticeAlerts } from "../../../edge/vision/fleet/devices/alerts.ts";
+import { KEPT_ALERTS, noticeAlerts } from "../../../edge/vision/fleet/devices/alerts.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../../shared/time.ts";
 import type { Device, DeviceAlert, FleetSettings } from "../../../shared/wire/fleet.ts";
 import {
@@ -13,6 +13,7 @@ import {
   type TestDevice,
 } from "../../support/fleet-world.ts";
 import { accept, type Receiver, startReceiver } from "../../support/receiver.ts";
+import { forgetRows } from "../../support/retention.ts";
 import type { Api } from "../../support/scripted-node.ts";
 
 const SECRET = "a webhook's secret of 30 signs";
@@ -154,9 +155,9 @@ describe("an alert", () => {
     expect(await owner.ok("GET", "/devices/alerts")).toHaveLength(1);
     await beat(device, { temperature: 20 });
     await noticeAlerts(partsAt(Date.now()));
-    await forgetAlerts(partsAt(Date.now() + 119 * DAY));
+    await forgetRows(partsAt(Date.now() + 119 * DAY), KEPT_ALERTS);
     expect(await owner.ok("GET", "/devices/alerts")).toHaveLength(1);
-    await forgetAlerts(partsAt(Date.now() + 121 * DAY));
+    await forgetRows(partsAt(Date.now() + 121 * DAY), KEPT_ALERTS);
     expect(await owner.ok("GET", "/devices/alerts")).toEqual([]);
   });
 });

@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { forgetChecks } from "../../../edge/vision/fleet/targets/health.ts";
+import { KEPT_CHECKS } from "../../../edge/vision/fleet/targets/health.ts";
 import type {
   Target,
   TargetCheck,
@@ -18,6 +18,7 @@ import { createFleetWorld, type FleetWorld } from "../../support/fleet-world.ts"
 import { answeringNode } from "../../support/line-end.ts";
 import { form, png } from "../../support/media.ts";
 import { type RegisteredModel, registerModel } from "../../support/registered-model.ts";
+import { forgetRows } from "../../support/retention.ts";
 
 const KEY = "a-key-of-the-other-server";
 
@@ -372,7 +373,10 @@ describe("a target's health", () => {
     expect(await read(target_id)).toMatchObject({ status: "down", problem: "answered 503" });
     const checks = await w.admin.ok<TargetCheck[]>("GET", `/targets/${target_id}/checks`);
     expect(checks.map((one) => one.up)).toEqual([false, true]);
-    await forgetChecks({ database: w.world.visionDatabase, clock: () => Date.now() + 8 * DAY });
+    await forgetRows(
+      { database: w.world.visionDatabase, clock: () => Date.now() + 8 * DAY },
+      KEPT_CHECKS,
+    );
     expect(await w.admin.ok("GET", `/targets/${target_id}/checks`)).toEqual([]);
   });
 

@@ -7,7 +7,7 @@ import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
 import type { Parts } from "../../../edge/vision/base/parts.ts";
 import {
-  forgetDeliveries,
+  KEPT_DELIVERIES,
   listDeliveries,
   sendDeliveries,
 } from "../../../edge/vision/workflows/deliveries.ts";
@@ -18,6 +18,7 @@ import { DAY, MINUTE } from "../../../shared/time.ts";
 import type { WorkflowDelivery, WorkflowSecret } from "../../../shared/wire/workflows.ts";
 import { png } from "../../support/media.ts";
 import { accept, type Receiver, startReceiver } from "../../support/receiver.ts";
+import { forgetRows } from "../../support/retention.ts";
 import { createWorkflowWorld, type WorkflowWorld } from "../../support/workflow-world.ts";
 import { VISION_SEALING_KEY } from "../../support/world.ts";
 
@@ -131,9 +132,9 @@ describe("a webhook", () => {
     const { rows } = await w.world.visionDatabase.execute(sql`
       SELECT request FROM workflow_delivery`);
     expect(rows).toEqual([{ request: null }]);
-    await forgetDeliveries(w.partsAt(now));
+    await forgetRows(w.partsAt(now), KEPT_DELIVERIES);
     expect(await deliveries()).toHaveLength(1);
-    await forgetDeliveries(w.partsAt(now + 31 * DAY));
+    await forgetRows(w.partsAt(now + 31 * DAY), KEPT_DELIVERIES);
     expect(await deliveries()).toEqual([]);
   });
 

@@ -6,13 +6,14 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { findDeployed } from "../../../edge/vision/workflows/definitions/versions.ts";
 import { performEffects } from "../../../edge/vision/workflows/effects.ts";
 import {
-  forgetStreams,
+  KEPT_STREAMS,
   readStream,
   saveStream,
 } from "../../../edge/vision/workflows/runs/streams.ts";
-import { countUse, forgetUse } from "../../../edge/vision/workflows/usage.ts";
+import { countUse, KEPT_USE } from "../../../edge/vision/workflows/usage.ts";
 import { DAY, HOUR, iso } from "../../../shared/time.ts";
 import { WorkflowUsage } from "../../../shared/wire/workflows.ts";
+import { forgetRows } from "../../support/retention.ts";
 import { createWorkflowWorld, sending, type WorkflowWorld } from "../../support/workflow-world.ts";
 
 let w: WorkflowWorld;
@@ -123,9 +124,9 @@ describe("a stream", () => {
     const { versionId } = await deployed();
     const stream = { versionId, stream: "s" };
     await saveStream(w.partsAt(now), { ...stream, revision: 0, state: {} });
-    await forgetStreams(w.partsAt(now + 30 * DAY));
+    await forgetRows(w.partsAt(now + 30 * DAY), KEPT_STREAMS);
     expect((await readStream(database(), stream)).revision).toBe(1);
-    await forgetStreams(w.partsAt(now + 30 * DAY + 1));
+    await forgetRows(w.partsAt(now + 30 * DAY + 1), KEPT_STREAMS);
     expect((await readStream(database(), stream)).revision).toBe(0);
   });
 });
@@ -181,11 +182,11 @@ describe("use", () => {
     const { slug, versionId, workflowId } = await deployed();
     const use = { workflowId, versionId, milliseconds: 5, ok: true, dryRun: false };
     await countUse(w.partsAt(now), use);
-    await forgetUse(w.partsAt(now + 89 * DAY));
+    await forgetRows(w.partsAt(now + 89 * DAY), KEPT_USE);
     const runs = async () =>
       (await w.viewer.ok<WorkflowUsage>("GET", `/workflows/saved/${slug}/usage`)).runs;
     expect(await runs()).toBe(1);
-    await forgetUse(w.partsAt(now + 91 * DAY));
+    await forgetRows(w.partsAt(now + 91 * DAY), KEPT_USE);
     expect(await runs()).toBe(0);
   });
 });

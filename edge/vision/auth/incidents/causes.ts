@@ -7,7 +7,7 @@ import { wireTime } from "../../../http/database.ts";
 import { type DutyOutcome, performDuties } from "../../../http/duties.ts";
 import type { Parts } from "../../base/parts.ts";
 import { instant, textList } from "../../base/sql.ts";
-import { forgetIncidents, type IncidentParts, noteIncidents } from "./incidents.ts";
+import { type IncidentParts, noteIncidents } from "./incidents.ts";
 import { sendIncidentNotices } from "./notices.ts";
 
 /** A duty that failed so often in a row is told of. */
@@ -39,7 +39,6 @@ export async function tendIncidents<Given extends CauseParts>(
     {
       ...causes,
       missing_backups: noticeMissingBackup,
-      old_incidents: forgetIncidents,
     },
     parts,
   );

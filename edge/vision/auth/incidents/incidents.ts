@@ -3,10 +3,11 @@
 // (`causes.ts`); here it is written down.
 
 import { type SQL, sql } from "drizzle-orm";
-import { DAY } from "../../../../shared/time.ts";
+import { incident } from "../../../../db/vision/incidents.ts";
 import { type Database, wireTime } from "../../../http/database.ts";
 import type { Page } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
+import { keep } from "../../base/retention.ts";
 import { instant } from "../../base/sql.ts";
 
 /** Every kind of incident. */
@@ -22,8 +23,8 @@ export type IncidentKind = (typeof INCIDENT_KINDS)[number];
 /** What became of a message; `unsent` is one that there was no webhook for. */
 export const DELIVERIES = ["pending", "delivered", "given_up", "unsent"] as const;
 
-const KEPT_MS = 120 * DAY;
-const FORGOTTEN_MAX = 5_000;
+/** An incident is kept for four months after it was over. */
+export const KEPT_INCIDENTS = keep(incident, "recoveredAt", { days: 120 });
 
 export type IncidentParts = Pick<Parts, "database" | "clock" | "operatorWebhook">;
 
@@ -64,14 +65,6 @@ export async function noteIncidents(
     SELECT gen_random_uuid(), n.id, n.kind, ${delivery}::text, ${now}, ${now}
       FROM (SELECT id, 'raised' AS kind FROM raised
         UNION ALL SELECT id, 'recovered' FROM recovered) n`);
-}
-
-/** Forgets incidents that were over four months ago. */
-export async function forgetIncidents({ database, clock }: IncidentParts): Promise<void> {
-  await database.execute(sql`
-    DELETE FROM incident WHERE id IN (
-      SELECT id FROM incident WHERE recovered_at < ${instant(clock() - KEPT_MS)}
-       LIMIT ${FORGOTTEN_MAX}::int)`);
 }
 
 /** An incident as the wire has it, with what became of its newest message. */

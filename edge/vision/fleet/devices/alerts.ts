@@ -2,7 +2,8 @@
 // is over. A device is not hot and well again by every wobble: what is over has to be so clearly.
 
 import { type SQL, sql } from "drizzle-orm";
-import { DAY, MINUTE } from "../../../../shared/time.ts";
+import { deviceAlert } from "../../../../db/vision/fleet.ts";
+import { MINUTE } from "../../../../shared/time.ts";
 import {
   type DeviceAlert,
   type FleetSettings,
@@ -12,6 +13,7 @@ import {
 import { batch, wireTime } from "../../../http/database.ts";
 import { type Act, auditEntries } from "../../auth/audit.ts";
 import type { Parts } from "../../base/parts.ts";
+import { keep } from "../../base/retention.ts";
 import { seal } from "../../base/sealing.ts";
 import { idList, instant } from "../../base/sql.ts";
 import { hadTimeSince, stateAt } from "./devices.ts";
@@ -22,8 +24,8 @@ const COOLER_CELSIUS = 3;
 const FULLER_PERCENT = 5;
 /** After so long without a look at devices, those that were not heard of get their time anew. */
 const WATCH_GAP_MS = 3 * MINUTE;
-const KEPT_MS = 120 * DAY;
-const FORGOTTEN_MAX = 5_000;
+/** An alert is kept for four months after it was over. */
+export const KEPT_ALERTS = keep(deviceAlert, "recoveredAt", { days: 120 });
 
 type AlertParts = Pick<Parts, "database" | "clock">;
 
@@ -83,14 +85,6 @@ export async function noticeAlerts({ database, clock }: AlertParts): Promise<voi
       FROM (SELECT *, 'raised' AS kind FROM raised
         UNION ALL SELECT *, 'recovered' FROM recovered) n
       JOIN standing st ON st.id = n.device_id`);
-}
-
-/** Forgets alerts that were over four months ago. The minute cron calls it. */
-export async function forgetAlerts({ database, clock }: AlertParts): Promise<void> {
-  await database.execute(sql`
-    DELETE FROM device_alert WHERE id IN (
-      SELECT id FROM device_alert WHERE recovered_at < ${instant(clock() - KEPT_MS)}
-       LIMIT ${FORGOTTEN_MAX}::int)`);
 }
 
 /** Alerts of these workspaces, newest first. */

@@ -4,6 +4,7 @@
 // figures did. History is whole for a day, then means of quarters of an hour for a month.
 
 import { type SQL, sql } from "drizzle-orm";
+import { deviceMean } from "../../../../db/vision/fleet.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import { DAY, iso, MINUTE } from "../../../../shared/time.ts";
 import type {
@@ -16,6 +17,7 @@ import { wireTime } from "../../../http/database.ts";
 import { jsonb } from "../../../http/storable.ts";
 import type { Parts } from "../../base/parts.ts";
 import { repeatFor } from "../../base/repeat.ts";
+import { keep } from "../../base/retention.ts";
 import { instant } from "../../base/sql.ts";
 import { DESIRED, noteReport } from "../rollouts/devices.ts";
 import { noteFirstUse, opensAt } from "./access.ts";
@@ -32,7 +34,8 @@ const LATE_MS = 10 * MINUTE;
 const JITTER = 0.1;
 
 const WHOLE_MS = DAY;
-const MEANS_MS = 30 * DAY;
+/** Means are kept for 30 days. */
+export const KEPT_MEANS = keep(deviceMean, "at", { days: 30 });
 const QUARTER_MS = 15 * MINUTE;
 /** Rows that one statement moves, or forgets, and how long a minute's statements go on. */
 const MOVED_MAX = 20_000;
@@ -220,11 +223,4 @@ export async function condenseReadings({
       ON CONFLICT (device_id, at) DO UPDATE SET ${sql.join(columns.map(merged), sql`, `)},
         beats = m.beats + excluded.beats)`;
   await repeatFor({ clock }, MOVING_MS, () => counted(moved, sql`moved`));
-  const forgotten = sql`
-    forgotten AS (
-      DELETE FROM device_mean m USING (
-        SELECT device_id, at FROM device_mean WHERE at < ${instant(now - MEANS_MS)}
-         ORDER BY at LIMIT ${MOVED_MAX}::int) o
-       WHERE m.device_id = o.device_id AND m.at = o.at RETURNING 1)`;
-  await repeatFor({ clock }, MOVING_MS, () => counted(forgotten, sql`forgotten`));
 }

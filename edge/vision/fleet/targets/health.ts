@@ -2,12 +2,14 @@
 // at less and less often. Each look is remembered for a week.
 
 import { sql } from "drizzle-orm";
-import { DAY, MINUTE } from "../../../../shared/time.ts";
+import { targetCheck } from "../../../../db/vision/targets.ts";
+import { MINUTE } from "../../../../shared/time.ts";
 import { performEach } from "../../../http/duties.ts";
 import { askOutside } from "../../../http/outbound.ts";
 import { rowsOf } from "../../../http/selection.ts";
 import { storable } from "../../../http/storable.ts";
 import type { Parts } from "../../base/parts.ts";
+import { keep } from "../../base/retention.ts";
 import { instant } from "../../base/sql.ts";
 import { stateAt } from "../devices/devices.ts";
 import { protocolOf } from "./protocols.ts";
@@ -22,8 +24,8 @@ const CHECKED_AT_ONCE = 8;
 /** The next look at one that is well; at one that is down, twice as late each time, up to this. */
 const NEXT_MS = MINUTE;
 const NEXT_MS_MAX = 16 * MINUTE;
-const KEPT_MS = 7 * DAY;
-const FORGOTTEN_MAX = 20_000;
+/** Looks are kept for a week. */
+export const KEPT_CHECKS = keep(targetCheck, "at", { days: 7 });
 /** Longer than a look takes. */
 const CLAIM_MS = 2 * MINUTE;
 
@@ -39,18 +41,6 @@ export async function checkTargets(parts: HealthParts): Promise<void> {
     RETURNING ${TARGET}`;
   const due = { duty: "targets", items: rows, atOnce: CHECKED_AT_ONCE };
   await performEach(parts.log, due, (row) => checkTarget(parts, row));
-}
-
-/** Forgets looks of more than a week ago. The minute cron calls it. */
-export async function forgetChecks({
-  database,
-  clock,
-}: Pick<Parts, "database" | "clock">): Promise<void> {
-  await database.execute(sql`
-    DELETE FROM target_check c USING (
-      SELECT target_id, at FROM target_check WHERE at < ${instant(clock() - KEPT_MS)}
-       ORDER BY at LIMIT ${FORGOTTEN_MAX}::int) o
-     WHERE c.target_id = o.target_id AND c.at = o.at`);
 }
 
 /** Looks at a target and remembers how it was; what was changed meanwhile is not said to be so. */

@@ -1,8 +1,10 @@
 // A labeling job's life as people decide it: edit, copy, extend, stop, resume, delete.
 
 import { type SQL, sql } from "drizzle-orm";
+import { annotation, job as jobs } from "../../../../db/vision/labeling.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import { patientBatch } from "../../../http/database.ts";
+import { copyOf } from "../../../http/selection.ts";
 import type { Act } from "../../auth/audit.ts";
 import type { Parts } from "../../base/parts.ts";
 import { textList } from "../../base/sql.ts";
@@ -80,17 +82,31 @@ function copyJob(job: JobRow, to: string, createdBy: string): SQL {
       : sql`SELECT j.video_id, j.position, l.frames FROM job_video j JOIN (
             SELECT video_id, array_agg(frame ORDER BY frame) AS frames FROM (${labeledFrames(job)}) f
              GROUP BY video_id) l ON l.video_id = j.video_id WHERE j.job_id = ${from}`;
+  const jobCopy = copyOf(jobs, {
+    id: sql`${to}::uuid`,
+    name: sql`left(name || ' (copy)', 200)`,
+    state: sql`'completed'`,
+    failure: sql`NULL`,
+    settings: sql`settings || '{"round": 1, "planned": 1, "passes": [[]]}'::jsonb
+      || jsonb_build_object('copyOf', id)`,
+    framesTotal: sql`(SELECT coalesce(sum(cardinality(frames)), 0) FROM frames)`,
+    createdBy: sql`${createdBy}::uuid`,
+    createdAt: sql`now()`,
+  });
+  const annotationCopy = copyOf(annotation, {
+    id: copied(sql`id`),
+    jobId: sql`${to}::uuid`,
+    duplicateOf: copied(sql`duplicate_of`),
+    // Set by the trigger that counts annotations.
+    repeatsTo: sql`NULL::real`,
+    revision: sql`1`,
+    createdAt: sql`now()`,
+    updatedAt: sql`now()`,
+  });
   return sql`
   WITH frames (video_id, position, frames) AS (${frames}),
   j AS (
-    INSERT INTO job (id, workspace_id, project_id, name, description, kind, state, failure,
-      threshold, resolution, fps, settings, frames_total, created_by, started_at, ended_at)
-    SELECT ${to}::uuid, workspace_id, project_id, left(name || ' (copy)', 200), description, kind,
-      'completed', NULL, threshold, resolution, fps,
-      settings || '{"round": 1, "planned": 1, "passes": [[]]}'::jsonb
-        || jsonb_build_object('copyOf', id),
-      (SELECT coalesce(sum(cardinality(frames)), 0) FROM frames), ${createdBy}::uuid, started_at,
-      ended_at FROM job WHERE id = ${from}
+    INSERT INTO job ${jobCopy} FROM job WHERE id = ${from}
   ), v AS (
     INSERT INTO job_video (job_id, video_id, position, frames)
     SELECT ${to}::uuid, video_id, position, frames FROM frames
@@ -102,12 +118,7 @@ function copyJob(job: JobRow, to: string, createdBy: string): SQL {
     SELECT ${to}::uuid, video_id, frame_index, reviewed_by, reviewed_at
       FROM frame_review WHERE job_id = ${from}
   )
-  INSERT INTO annotation (id, workspace_id, job_id, video_id, frame_index, class_number,
-    x1, y1, x2, y2, confidence, review, source, keyframe, track_id, duplicate_of, polygon,
-    updated_by)
-  SELECT ${copied(sql`id`)}, workspace_id, ${to}::uuid, video_id, frame_index, class_number,
-    x1, y1, x2, y2, confidence, review, source, keyframe, track_id, ${copied(sql`duplicate_of`)},
-    polygon, updated_by
+  INSERT INTO annotation ${annotationCopy}
     FROM annotation WHERE job_id = ${from}`;
 }
 

@@ -3,15 +3,17 @@
 // task's row is the record of a prediction on a video, and keeps its result for a day.
 
 import { sql } from "drizzle-orm";
+import { task } from "../../../../db/vision/schema.ts";
 import { type ErrorCode, Failure } from "../../../../shared/errors.ts";
 import { joined } from "../../../../shared/tasks/line.ts";
 import { MaskedPrediction } from "../../../../shared/tasks/predict-task.ts";
 import type { MaskForm } from "../../../../shared/tasks/sam.ts";
 import type { TaskPayload, TaskResult } from "../../../../shared/tasks/tasks.ts";
-import { HOUR, iso, MINUTE } from "../../../../shared/time.ts";
+import { HOUR, MINUTE } from "../../../../shared/time.ts";
 import type { VideoPrediction } from "../../../../shared/wire/serving.ts";
 import { wireTime } from "../../../http/database.ts";
 import type { Parts } from "../../base/parts.ts";
+import { keep } from "../../base/retention.ts";
 import { idList } from "../../base/sql.ts";
 import {
   type FormField,
@@ -363,23 +365,21 @@ export async function findPrediction(
 const KINDS = sql.raw(
   "('predict', 'sam', 'sam_video', 'comparison', 'workflow', 'workflow_video')",
 );
-const KEPT_DAYS = 1;
-const FORGOTTEN_MAX = 5_000;
+/** Predictions are kept for a day. */
+export const KEPT_PREDICTIONS = keep(task, "settledAt", {
+  days: 1,
+  where: sql`kind IN ${KINDS}`,
+});
 /** A file that no task uses is this old: its request has ended, however it did. */
 const ORPHAN_MS = HOUR;
 const ROUNDS = 60;
 
 /**
- * The minute's duty: forgets predictions of more than a day ago, and deletes files that no task
- * will use, as after a crash between storing and enqueueing. Looking into a workspace costs a
- * listing, so each has its minute of the hour.
+ * The minute's duty: deletes files that no task will use, as after a crash between storing and
+ * enqueueing. Looking into a workspace costs a listing, so each has its minute of the hour.
  */
-export async function forgetPredictions(parts: Parts): Promise<number> {
+export async function deleteUnusedFiles(parts: Parts): Promise<number> {
   const { database, bucket, clock } = parts;
-  await database.execute(sql`
-    DELETE FROM task WHERE id IN (SELECT id FROM task WHERE kind IN ${KINDS}
-       AND settled_at < ${iso(clock())}::timestamptz - ${KEPT_DAYS}::int * interval '1 day'
-      LIMIT ${FORGOTTEN_MAX}::int)`);
   const round = Math.floor(clock() / MINUTE) % ROUNDS;
   const { rows } = await database.execute<{ id: string; keys: string[] }>(sql`
     SELECT w.id::text, coalesce((SELECT jsonb_agg(key) FROM task,

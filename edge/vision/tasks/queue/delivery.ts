@@ -2,9 +2,11 @@
 // the minute cron until its room took it; so a handler may be called twice and must not mind.
 
 import { sql } from "drizzle-orm";
+import { nodeCode } from "../../../../db/vision/schema.ts";
 import type { TaskProgress } from "../../../../shared/tasks/node-protocol.ts";
 import type { TaskKind } from "../../../../shared/tasks/tasks.ts";
 import type { Parts } from "../../base/parts.ts";
+import { keep } from "../../base/retention.ts";
 import { listUntaken, markTaken, rescue, type Task, type TaskHead } from "./queue.ts";
 import { hasEnded } from "./states.ts";
 
@@ -42,8 +44,8 @@ const TAKE_MAX = 200;
 const RESULT_DAYS = 1;
 /** A result is large from so many characters; what a room leaves of one is smaller, and stays. */
 const LARGE_RESULT_CHARACTERS = 2_000;
-const ANSWER_DAYS = 1;
-const CODE_DAYS = 7;
+/** Codes with which nodes introduce themselves are kept for a week after they expired. */
+export const KEPT_CODES = keep(nodeCode, "expiresAt", { days: 7 });
 
 /** Hands ended tasks to their rooms; what a room refuses is left for the cron. */
 export async function deliverEnded(
@@ -93,8 +95,6 @@ export async function minuteTasks(parts: Parts, handlers: HandlersByKind): Promi
 async function sweep({ database }: Parts): Promise<void> {
   const days = (count: number) => sql`now() - ${count}::int * interval '1 day'`;
   await database.execute(sql`
-    WITH codes AS (DELETE FROM node_code WHERE expires_at < ${days(CODE_DAYS)}),
-    answers AS (DELETE FROM idempotent_answer WHERE created_at < ${days(ANSWER_DAYS)})
     UPDATE task SET result = NULL WHERE id IN (
       SELECT id FROM task WHERE settled_at < ${days(RESULT_DAYS)} AND result IS NOT NULL
          AND length(result::text) > ${LARGE_RESULT_CHARACTERS}::int

@@ -3,19 +3,20 @@
 // streams as it may; a new one then takes the room of the one that was unused longest.
 
 import { type SQL, sql } from "drizzle-orm";
+import { workflowStream } from "../../../../db/vision/workflows.ts";
 import { Failure } from "../../../../shared/errors.ts";
-import { DAY } from "../../../../shared/time.ts";
 import type { Database } from "../../../http/database.ts";
 import { jsonb } from "../../../http/storable.ts";
 import type { Parts } from "../../base/parts.ts";
+import { keep } from "../../base/retention.ts";
 import { instant } from "../../base/sql.ts";
 
 /** Bytes of a stream's state as JSON. */
 const STATE_BYTES_MAX = 1024 * 1024;
 /** Streams of a workflow. */
 const STREAMS_MAX = 1_000;
-const KEPT_MS = 30 * DAY;
-const FORGOTTEN_MAX = 5_000;
+/** A stream is kept for 30 days after its last use. */
+export const KEPT_STREAMS = keep(workflowStream, "usedAt", { days: 30 });
 
 /** What is remembered of a stream; of one that is new nothing, at revision 0. */
 export interface StreamState {
@@ -94,15 +95,4 @@ export function savingStream(
       INSERT INTO workflow_stream (version_id, stream, workflow_id, state, used_at)
       SELECT v.id, ${stream}, v.workflow_id, ${written}, ${now} FROM v
       ON CONFLICT (version_id, stream) DO NOTHING RETURNING 1)`;
-}
-
-/** Forgets streams that were not used for 30 days. The minute cron calls it. */
-export async function forgetStreams({
-  database,
-  clock,
-}: Pick<Parts, "database" | "clock">): Promise<void> {
-  await database.execute(sql`
-    DELETE FROM workflow_stream WHERE (version_id, stream) IN (
-      SELECT version_id, stream FROM workflow_stream
-       WHERE used_at < ${instant(clock() - KEPT_MS)} LIMIT ${FORGOTTEN_MAX}::int)`);
 }

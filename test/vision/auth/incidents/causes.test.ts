@@ -11,15 +11,13 @@ import {
   noticeMissingBackup,
   tendIncidents,
 } from "../../../../edge/vision/auth/incidents/causes.ts";
-import {
-  forgetIncidents,
-  listIncidents,
-} from "../../../../edge/vision/auth/incidents/incidents.ts";
+import { KEPT_INCIDENTS, listIncidents } from "../../../../edge/vision/auth/incidents/incidents.ts";
 import { noticeEndpointErrors } from "../../../../edge/vision/serving/endpoints/incidents.ts";
 import { noticeStalledQueues } from "../../../../edge/vision/tasks/incidents.ts";
 import { DAY, HOUR, iso, MINUTE, systemClock } from "../../../../shared/time.ts";
 import { rootOf } from "../../../support/audit.ts";
 import { registerTestNode } from "../../../support/nodes.ts";
+import { forgetRows } from "../../../support/retention.ts";
 import { createTaskWorld, type TaskWorld } from "../../../support/task-world.ts";
 
 let w: TaskWorld;
@@ -331,13 +329,13 @@ describe("an endpoint", () => {
 it("what was over four months ago is forgotten, with its messages", async () => {
   await noticeMissingBackup(parts({ backupHoursMax: 1 }));
   now = start + 200 * DAY;
-  await forgetIncidents(parts());
+  await forgetRows(parts(), KEPT_INCIDENTS);
   expect(await listed()).toHaveLength(1);
   await noticeMissingBackup(parts());
   now += 119 * DAY;
-  await forgetIncidents(parts());
+  await forgetRows(parts(), KEPT_INCIDENTS);
   expect(await notices()).toHaveLength(2);
   now += 2 * DAY;
-  await forgetIncidents(parts());
+  await forgetRows(parts(), KEPT_INCIDENTS);
   expect([await listed(), await notices()]).toEqual([[], []]);
 });

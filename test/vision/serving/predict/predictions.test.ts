@@ -5,13 +5,17 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
 import type { Parts } from "../../../../edge/vision/base/parts.ts";
-import { forgetPredictions } from "../../../../edge/vision/serving/predict/predictions.ts";
+import {
+  deleteUnusedFiles,
+  KEPT_PREDICTIONS,
+} from "../../../../edge/vision/serving/predict/predictions.ts";
 import type { ClaimedTask } from "../../../../shared/tasks/node-protocol.ts";
 import { TASK_KINDS, type TaskPayload } from "../../../../shared/tasks/tasks.ts";
 import { DAY, HOUR, MINUTE } from "../../../../shared/time.ts";
 import { VideoPrediction } from "../../../../shared/wire/serving.ts";
 import { avi, form, mp4, png, text } from "../../../support/media.ts";
 import { type RegisteredModel, registerModel } from "../../../support/registered-model.ts";
+import { forgetRows } from "../../../support/retention.ts";
 import {
   colleague,
   type Person,
@@ -395,7 +399,7 @@ describe("what a crash left behind", () => {
   const hourFrom = async (start: number) => {
     let deleted = 0;
     for (let minute = 0; minute < 60; minute++) {
-      deleted += await forgetPredictions(at(start + minute * MINUTE));
+      deleted += await deleteUnusedFiles(at(start + minute * MINUTE));
     }
     return deleted;
   };
@@ -417,7 +421,7 @@ describe("what a crash left behind", () => {
     expect(await stored()).toEqual([]);
     const path = `/predict/video/${prediction_id}`;
     expect((await viewer.send("GET", path)).status).toBe(200);
-    await forgetPredictions(at(Date.now() + 2 * DAY));
+    await forgetRows(at(Date.now() + 2 * DAY), KEPT_PREDICTIONS);
     expect(await viewer.refused("GET", path)).toEqual([404, "not_found"]);
   });
 });

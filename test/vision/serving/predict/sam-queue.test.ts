@@ -4,13 +4,17 @@
 
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import type { Parts } from "../../../../edge/vision/base/parts.ts";
-import { forgetPredictions } from "../../../../edge/vision/serving/predict/predictions.ts";
+import {
+  deleteUnusedFiles,
+  KEPT_PREDICTIONS,
+} from "../../../../edge/vision/serving/predict/predictions.ts";
 import type { ClaimedTask } from "../../../../shared/tasks/node-protocol.ts";
 import type { SamFinding } from "../../../../shared/tasks/sam.ts";
 import { TASK_KINDS, type TaskPayload } from "../../../../shared/tasks/tasks.ts";
 import { DAY, HOUR, MINUTE, systemClock } from "../../../../shared/time.ts";
 import { SamPrediction, SamVideoPrediction } from "../../../../shared/wire/serving.ts";
 import { form, mp4, png } from "../../../support/media.ts";
+import { forgetRows } from "../../../support/retention.ts";
 import {
   codeOf,
   createSamWorld,
@@ -189,14 +193,14 @@ describe("the queue", () => {
       }) as unknown as Parts;
     const later = systemClock() + 2 * HOUR;
     for (let minute = 0; minute < 60; minute++) {
-      await forgetPredictions(at(later + minute * MINUTE));
+      await deleteUnusedFiles(at(later + minute * MINUTE));
     }
     expect(await w.stored()).toEqual([needed]);
     payloads = [];
     await node.work();
     const own = `/predict/sam/video/${prediction_id}`;
     expect(await w.viewer.ok("GET", own)).toMatchObject({ status: "completed" });
-    await forgetPredictions(at(later + 2 * DAY));
+    await forgetRows(at(later + 2 * DAY), KEPT_PREDICTIONS);
     expect(await w.viewer.refused("GET", own)).toEqual([404, "not_found"]);
   });
 
