@@ -224,10 +224,12 @@ describe("POST /predict/sam", () => {
     expect((await codeOf(lost)).slice(0, 2)).toEqual([503, "no_node"]);
   });
 
-  it("never reaches a node of a release that does not know it", async () => {
-    const old = await w.opened({ capabilities: { ...SEGMENTING, kinds: ["predict", "preview"] } });
+  it("never reaches a node that does not say that it takes the kind", async () => {
+    const other = await w.opened({
+      capabilities: { ...SEGMENTING, kinds: ["predict", "preview"] },
+    });
     expect((await codeOf(await w.ask(image(), PERSON))).slice(0, 2)).toEqual([503, "no_node"]);
-    expect(old.frames.filter(({ kind }) => kind !== "hello")).toEqual([]);
+    expect(other.frames.filter(({ kind }) => kind !== "hello")).toEqual([]);
   });
 
   it.each<[string, string, number, string]>([
