@@ -278,6 +278,7 @@ async function datasetOf(model: ModelSource, classes: string[]) {
   const manifest: ExportManifest = {
     name: "stills",
     classes,
+    left_out_frames: 0,
     videos: videos.map(({ key }, at) => ({
       video_id: crypto.randomUUID(),
       filename: `${at}.png`,

@@ -34,8 +34,7 @@ export interface ModelRow extends Record<string, unknown> {
   bytes: number;
   sha256: string;
   metrics: Model["metrics"];
-  metricsRule: Model["metrics_rule"];
-  /** Its detections on the validation split, by confidence; null where that is not known. */
+  /** Its detections on the validation split, by confidence; null where they were not measured. */
   confidenceBins: number[] | null;
   aliases: Alias[];
   active: boolean;
@@ -46,8 +45,7 @@ const MODEL = sql`m.id::text AS "modelId", m.workspace_id::text AS "workspaceId"
   m.project_id::text AS "projectId", m.run_id::text AS "runId", m.name, m.version, m.variant,
   m.task, to_jsonb(m.classes) AS classes, m.image_size AS "imageSize",
   m.parameters::float8 AS parameters, m.storage_key AS "storageKey", m.bytes::float8 AS bytes,
-  m.sha256, m.metrics, m.metrics_rule AS "metricsRule",
-  m.confidence_bins AS "confidenceBins", m.active, ${wireTime(sql`m.created_at`)} AS "createdAt",
+  m.sha256, m.metrics, m.confidence_bins AS "confidenceBins", m.active, ${wireTime(sql`m.created_at`)} AS "createdAt",
   coalesce((SELECT jsonb_agg(alias ORDER BY alias) FROM model_alias
     WHERE model_id = m.id), '[]') AS aliases`;
 
@@ -70,7 +68,6 @@ export const modelRecord = (row: ModelRow, origin: string): Model => ({
   bytes: row.bytes,
   sha256: row.sha256,
   metrics: row.metrics,
-  metrics_rule: row.metricsRule,
   aliases: row.aliases,
   active: row.active,
   download_url: `${origin}${API}/models/${row.modelId}/weights`,

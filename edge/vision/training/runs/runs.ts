@@ -6,11 +6,11 @@ import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
 import type { TaskIntervention } from "../../../../shared/tasks/task-intervention.ts";
 import type { Checkpoint, RunArtifact, TaskPayload } from "../../../../shared/tasks/tasks.ts";
-import {
-  type MetricMap,
-  type ResolvedSettings,
-  type RunEpoch,
-  type TrainingRun,
+import type {
+  MetricMap,
+  ResolvedSettings,
+  RunEpoch,
+  TrainingRun,
   TrainSettings,
 } from "../../../../shared/wire/training.ts";
 import { type Database, isSilent, wireTime } from "../../../http/database.ts";
@@ -56,7 +56,7 @@ export interface RunRow extends Record<string, unknown> {
   resolved: ResolvedSettings | null;
   /** In index order. */
   classes: string[];
-  datasetSha256: string | null;
+  datasetSha256: string;
   round: number;
   checkpoint: Checkpoint | null;
   live: Live;
@@ -73,7 +73,7 @@ export interface RunRow extends Record<string, unknown> {
   modelId: string | null;
   /** Live nodes that train. */
   nodes: number;
-  leftOut: RunDataset["leftOut"] | null;
+  leftOut: RunDataset["leftOut"];
   intervention: TaskIntervention | null;
 }
 
@@ -135,13 +135,12 @@ export const runRecord = (row: RunRow): TrainingRun => {
     status: row.state,
     failure: row.failure,
     stop_requested: row.stopRequested,
-    // What could not be chosen in the release of an older run has its default.
-    settings: TrainSettings.parse(row.settings),
+    settings: row.settings,
     resolved: row.resolved,
     classes: row.classes,
     dataset_sha256: row.datasetSha256,
-    left_out_frames: row.leftOut?.frames ?? null,
-    left_out_annotated_frames: row.leftOut?.annotatedFrames ?? null,
+    left_out_frames: row.leftOut.frames,
+    left_out_annotated_frames: row.leftOut.annotatedFrames,
     intervention: row.intervention,
     epoch: row.last?.epoch ?? 0,
     epochs: row.settings.epochs,
