@@ -43,7 +43,7 @@ export interface ExperimentRow extends Record<string, unknown> {
   candidateModelId: string;
   metric: ExperimentMetric;
   rules: ExperimentRules;
-  /** With the terms on which the endpoint served both; those of an older release have none. */
+  /** With the terms on which an endpoint served both; of a job there are none. */
   plan: ExperimentPlan & { terms?: string };
   state: ExperimentState;
   reason: ExperimentReason | null;

@@ -25,8 +25,8 @@ export interface Settings {
   /** Exemplars of an exemplar job's class. */
   exemplars?: Extract<Prompt, { kind: "exemplar" }>["exemplars"];
   segmenter: string | null;
-  /** What people are to know of what its prompts find; missing in jobs of older releases. */
-  warnings?: string[];
+  /** What people are to know of what its prompts find. */
+  warnings: string[];
   /** Since when the current round runs, epoch milliseconds. */
   since?: number;
 }
@@ -139,7 +139,7 @@ export async function listJobs(
   const project = filter.projectId ? sql`AND j.project_id = ${filter.projectId}::uuid` : sql``;
   const one = filter.jobId ? sql`AND j.id = ${filter.jobId}::uuid` : sql``;
   const { rows } = await database.execute<Record<string, unknown>>(sql`
-    SELECT to_jsonb(j) - 'settings' AS job, coalesce(j.settings->'warnings', '[]') AS warnings,
+    SELECT to_jsonb(j) - 'settings' AS job, j.settings->'warnings' AS warnings,
       coalesce((SELECT jsonb_agg(coalesce(c.prompt, c.name) ORDER BY c.number)
         FROM job_class c WHERE c.job_id = j.id), '[]') AS prompts,
       coalesce((SELECT jsonb_agg(v.video_id ORDER BY v.position)
@@ -236,13 +236,13 @@ export async function addWarnings(
   { id, settings }: Pick<JobRow, "id" | "settings">,
   warnings: readonly string[],
 ): Promise<void> {
-  const news = warnings.filter((warning) => !settings.warnings?.includes(warning));
+  const news = warnings.filter((warning) => !settings.warnings.includes(warning));
   if (news.length === 0) return;
   await database.execute(sql`
     UPDATE job SET settings = settings || jsonb_build_object('warnings',
-      coalesce(settings->'warnings', '[]') || (SELECT coalesce(jsonb_agg(w), '[]')
+      (settings->'warnings') || (SELECT coalesce(jsonb_agg(w), '[]')
         FROM jsonb_array_elements(${JSON.stringify(news)}::jsonb) w
-       WHERE NOT coalesce(settings->'warnings', '[]') @> w))
+       WHERE NOT settings->'warnings' @> w))
      WHERE id = ${id}::uuid`);
 }
 
