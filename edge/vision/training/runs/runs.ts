@@ -6,11 +6,11 @@ import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
 import type { TaskIntervention } from "../../../../shared/tasks/task-intervention.ts";
 import type { Checkpoint, RunArtifact, TaskPayload } from "../../../../shared/tasks/tasks.ts";
-import type {
-  MetricMap,
-  ResolvedSettings,
-  RunEpoch,
-  TrainingRun,
+import {
+  type MetricMap,
+  type ResolvedSettings,
+  type RunEpoch,
+  type TrainingRun,
   TrainSettings,
 } from "../../../../shared/wire/training.ts";
 import { type Database, isSilent, wireTime } from "../../../http/database.ts";
@@ -135,7 +135,8 @@ export const runRecord = (row: RunRow): TrainingRun => {
     status: row.state,
     failure: row.failure,
     stop_requested: row.stopRequested,
-    settings: row.settings,
+    // In the order of its fields, which the database does not keep.
+    settings: TrainSettings.parse(row.settings),
     resolved: row.resolved,
     classes: row.classes,
     dataset_sha256: row.datasetSha256,
