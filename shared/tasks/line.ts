@@ -51,8 +51,8 @@ const KIND_OF = new Map<number, FrameKind>(
 /**
  * What is asked on the line, by the kind of task that would do the same, and its frames. A node
  * grants each kind places of its own: an image takes a detector milliseconds and a segmenter
- * seconds, and one must not be refused because the other is busy. Frames of kinds that are not known
- * are passed over.
+ * seconds, and one must not be refused because the other is busy. Frames of unknown kinds are
+ * passed over.
  */
 export const LINE_KINDS = {
   predict: { ask: "ask", grant: "grant" },

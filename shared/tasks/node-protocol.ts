@@ -11,8 +11,8 @@ export const LEASE_SECONDS = 60;
 export const HEARTBEAT_SECONDS = 20;
 
 /**
- * Version of what nodes and the service say to each other, raised by each change that the other side
- * must know. A node of another version is given no tasks: they wait for one of the service's own.
+ * Version of what nodes and the service say to each other, raised by each change that the other
+ * side must know. A node of another version is given no tasks: they wait for one of the same.
  */
 export const NODE_PROTOCOL = 1;
 

@@ -336,7 +336,9 @@ describe("a dataset", () => {
 
   it("is refused without a frame, and where a video is gone", async () => {
     const dataset = await datasetOf(a, a.classes);
-    const empty = stored(Buffer.from(JSON.stringify({ name: "", classes: [], videos: [] })));
+    const empty = stored(
+      Buffer.from(JSON.stringify({ name: "", classes: [], left_out_frames: 0, videos: [] })),
+    );
     const cases: [NonNullable<Payload["dataset"]>, RegExp][] = [
       [{ ...dataset, manifest: empty }, /no frame/],
       [{ ...dataset, videos: [] }, /0\.png was deleted/],

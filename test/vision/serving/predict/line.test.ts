@@ -294,7 +294,6 @@ describe("a request", () => {
     ["a class that is not the model's", { predictions: [{ ...FOUND.predictions[0], class: "x" }] }],
     ["a box outside of the image", { width: 20 }],
     ["no predictions", { predictions: "none" }],
-    ["no word of a cold start", { cold: undefined }],
     ["a mask that nobody asked for", { predictions: [{ ...FOUND.predictions[0], mask: null }] }],
   ])("is not answered with %s", async (_, more) => {
     const end = await opened();

@@ -200,7 +200,8 @@ describe("POST /predict/sam", () => {
     expect((await codeOf(second)).slice(0, 2)).toEqual([429, "overloaded"]);
     const path = `/predict/image?model_id=${model.model_id}`;
     const predicted = w.annotator.send("POST", path, form(image()));
-    end.answer(await end.request(2), { predictions: [], width: WIDTH, height: HEIGHT });
+    const nothing = { predictions: [], width: WIDTH, height: HEIGHT, batch: 1, cold: false };
+    end.answer(await end.request(2), nothing);
     expect((await predicted).status).toBe(200);
     end.answer(id, resultOf([]));
     expect((await first).status).toBe(200);
