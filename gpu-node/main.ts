@@ -179,7 +179,7 @@ function slotOptions(
       cacheDir: join(config.dir, "cache"),
       cacheBytesMax: config.cacheBytesMax,
       modelsDir: config.modelsDir,
-      modelsBytesMax: capabilities.models_bytes_max ?? 0,
+      modelsBytesMax: capabilities.models_bytes_max,
       trainingDir: join(config.dir, "training"),
       cpuThreads: coresOfSlot(capabilities.cores, config.slots),
       device: capabilities.device.kind,

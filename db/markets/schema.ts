@@ -124,7 +124,7 @@ export const segment = pgTable(
     bytes: integer("bytes").notNull(),
     sha256: bytes("sha256").notNull(),
     /** Where its row groups lie and which valid time each holds. */
-    index: jsonb("index"),
+    index: jsonb("index").notNull(),
     retiredAt: instant("retired_at"),
   },
   (table) => [

@@ -43,7 +43,7 @@ export const trainingRun = pgTable(
     /** In index order. */
     classes: text("classes").array().notNull().default([]),
     /** The manifest of its dataset, its size and hash, and the keys of its videos. */
-    dataset: jsonb("dataset"),
+    dataset: jsonb("dataset").notNull(),
     /** Rises with each resume; names the task and the model of one stretch. */
     round: integer("round").notNull().default(1),
     checkpoint: jsonb("checkpoint"),
@@ -118,9 +118,7 @@ export const model = pgTable(
     bytes: count("bytes").notNull(),
     sha256: text("sha256").notNull(),
     metrics: jsonb("metrics").notNull().default({}),
-    /** By which rule they were measured; of models from before it changed, the older one. */
-    metricsRule: text("metrics_rule").$type<"coco" | "iou_first">().notNull().default("iou_first"),
-    /** Its detections on the validation split, by confidence; null of models from before. */
+    /** Its detections on the validation split, by confidence; null where they were not measured. */
     confidenceBins: jsonb("confidence_bins").$type<number[]>(),
     active: boolean("active").notNull().default(false),
     createdBy: uuid("created_by"),
@@ -143,11 +141,11 @@ export const modelExport = pgTable(
     modelId: uuid("model_id")
       .notNull()
       .references(() => model.id, { onDelete: "cascade" }),
-    /** Format and options in words, such as `onnx int8 of 32 end_to_end 640x640 batch 1`. */
+    /** Format and options in words, such as `onnx file int8 of 32 end_to_end 640x640 batch 1`. */
     fingerprint: text("fingerprint").notNull(),
     format: text("format").notNull(),
-    artifact: text("artifact").notNull().default("file"),
-    precision: text("precision").notNull().default("fp32"),
+    artifact: text("artifact").notNull(),
+    precision: text("precision").notNull(),
     output: text("output").notNull(),
     /** Pixels of the input. */
     height: integer("height").notNull(),

@@ -4,8 +4,11 @@
 import type { ExportPrecision } from "../../shared/detector/export-formats.ts";
 import { layPixels, placementOf, predictionsOf } from "../../shared/detector/letterbox.ts";
 import { Failure } from "../../shared/errors.ts";
-import type { LineAnswer } from "../../shared/tasks/line.ts";
-import { decodeEdgeRequest, type EdgeHead } from "../../shared/wire/edge-inference.ts";
+import {
+  decodeEdgeRequest,
+  type EdgeFindings,
+  type EdgeHead,
+} from "../../shared/wire/edge-inference.ts";
 import type { Config } from "./config.ts";
 import { decode, judge } from "./decode.ts";
 import { orientationOf, turn, turnedSize } from "./orientation.ts";
@@ -15,7 +18,7 @@ import { sessionOf } from "./sessions.ts";
 
 /** An answer, and whether the model was opened for it. */
 export interface EdgeAnswer {
-  answer: LineAnswer;
+  answer: EdgeFindings;
   opened: boolean;
   precision: ExportPrecision;
 }

@@ -64,7 +64,6 @@ export async function prepareDatabases(
   await migrateDatabase("markets", connect(names.markets));
   const ofMarkets = { reader: marketsReader, writer: marketsWriter };
   await grantRights(connect(names.markets), "markets", ofMarkets);
-  await withClient(connect(names.vision), dropOwner);
   await migrateDatabase("vision", connect(names.vision));
   await grantRights(connect(names.vision), "vision", { writer: visionWriter });
   await migrateDatabase("graph", connect(names.graph));
@@ -72,17 +71,9 @@ export async function prepareDatabases(
   await grantRights(connect(names.graph), "graph", ofGraph);
 }
 
-/** Takes away the role by which vision connected in earlier releases, with all its rights. */
-async function dropOwner(client: pg.Client) {
-  const { rowCount } = await client.query("SELECT FROM pg_roles WHERE rolname = 'vision_owner'");
-  if (rowCount) await client.query("DROP OWNED BY vision_owner; DROP ROLE vision_owner");
-}
-
 async function createDatabase(client: pg.Client, name: string) {
   const { rowCount } = await client.query("SELECT FROM pg_database WHERE datname = $1", [name]);
   if (!rowCount) await client.query(`CREATE DATABASE ${pg.escapeIdentifier(name)}`);
-  // An earlier release had a service own its database.
-  else await client.query(`ALTER DATABASE ${pg.escapeIdentifier(name)} OWNER TO CURRENT_USER`);
 }
 
 /** The services' connection strings through an endpoint. */

@@ -87,7 +87,7 @@ export function prepareState(state: State): StateSecrets {
   };
 }
 
-/** A folder of an earlier version lacks the credentials of roles that came later. */
+/** Credentials of a folder, with new ones for roles that it has none of yet. */
 function prepareCredentials(state: State): Credentials {
   const file = join(state.dir, CREDENTIALS);
   const saved = fs.existsSync(file)

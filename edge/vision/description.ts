@@ -1,6 +1,7 @@
 // What the description of the vision API says beside its routes: groups, headers, and an example of
 // each parameter and of what bodies require, by name.
 
+import { NODE_PROTOCOL } from "../../shared/tasks/node-protocol.ts";
 import type { Header } from "../http/description.ts";
 
 /** Groups of routes. */
@@ -79,13 +80,15 @@ const frame_id = `${video_id}.0`;
 const bbox = [12, 8, 36, 30];
 const capabilities = {
   version: "0.1.0",
-  protocol: 2,
+  protocol: NODE_PROTOCOL,
   kinds: ["probe", "label", "export", "predict"],
   device: { kind: "cuda", name: "NVIDIA L4", count: 1 },
   memory_bytes: 24_000_000_000,
+  models_bytes_max: 6_000_000_000,
   cores: 8,
   ffmpeg: "7.1",
   segmenters: [],
+  weights: [],
   slots: 2,
   missing: [],
 };

@@ -24,9 +24,9 @@ const Update = z.object({
   /** Starts of the agent on this model, unconfirmed, that were not ended in order. */
   starts: z.number().int().min(0),
   /** Whether the file came in more than one answer, and may be put together wrongly. */
-  in_parts: z.boolean().default(false),
+  in_parts: z.boolean(),
   /** Whether it is fetched again from its beginning, since what was put together was wrong. */
-  again: z.boolean().default(false),
+  again: z.boolean(),
 });
 /** How far the device is with the newest manifest that it took. */
 export type Update = z.infer<typeof Update>;

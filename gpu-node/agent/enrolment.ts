@@ -18,7 +18,7 @@ const EnrolmentFile = z.object({
   interval_s: z.number().positive(),
   keys: z.array(ManifestKey),
   /** The folder may still hold the log and the models of a device before this one. */
-  is_new: z.boolean().default(false),
+  is_new: z.boolean(),
 });
 
 /** What a device is known by, and whom it believes. */

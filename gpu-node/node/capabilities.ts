@@ -61,7 +61,7 @@ export interface Machinery {
   tools: Tools | null;
   segmenters: readonly SegmenterInfo[];
   /** First weights of trainings. */
-  weights?: readonly InstalledWeights[];
+  weights: readonly InstalledWeights[];
   /** Why segmenters could not be listed; null where they were. */
   segmenterProblem: string | null;
   slots: number;
@@ -99,7 +99,7 @@ export async function describeNode(machinery: Machinery): Promise<Capabilities> 
     models_bytes_max: machinery.modelsBytesMax ?? Math.floor(modelMemory / MODELS_PART),
     cores: availableParallelism(),
     ffmpeg: tools?.version ?? null,
-    ...offeredModels(segmenters, machinery.weights ?? []),
+    ...offeredModels(segmenters, machinery.weights),
     ...(trtexec && { trtexec: { version: trtexec.version, gpu: trtexec.gpu } }),
     ...("engine" in machinery.engine && {
       engine: engineReport(machinery.engine.engine, { hasGpu: gpus !== null, slots }),

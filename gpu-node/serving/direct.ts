@@ -80,7 +80,7 @@ export async function answerDirectly(
     signal.throwIfAborted();
     const file = Buffer.from(image.buffer, image.byteOffset, image.length);
     const readImage = () => readStill(file);
-    if (head.kind === "predict" && head.may_evict === false) {
+    if (head.kind === "predict" && !head.may_evict) {
       if (!work.predictors.hasRoomFor(head.model)) return NO_ROOM;
     }
     const cold = isCold(head, work);

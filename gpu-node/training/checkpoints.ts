@@ -6,7 +6,7 @@ import { z } from "zod";
 import type { Engine, Evaluation } from "../../native/index.d.ts";
 import { headerBytes, parseHeader } from "../../shared/detector/safetensors.ts";
 import type { Checkpoint } from "../../shared/tasks/tasks.ts";
-import { METRICS_RULES, ResolvedSettings, RunEpoch } from "../../shared/wire/training.ts";
+import { ResolvedSettings, RunEpoch } from "../../shared/wire/training.ts";
 import { type Scores, scoresOf } from "./run-charts.ts";
 import type { RunFolder } from "./run-folder.ts";
 
@@ -32,11 +32,9 @@ export const RunState = z.object({
       score: z.number(),
       /** The epoch that was the first with this score: patience counts from here. */
       since: z.number().int(),
-      /** The rule that the score was measured by. */
-      rule: z.enum(METRICS_RULES).default("iou_first"),
     })
     .nullable(),
-  /** The trend of that score, by which patience counts; older checkpoints have none. */
+  /** The trend of that score, by which patience counts; null before the first one. */
   trend: z
     .object({
       value: z.number(),
@@ -44,8 +42,7 @@ export const RunState = z.object({
       /** The epoch, counted from 1, in which the trend was at its best first. */
       since: z.number().int(),
     })
-    .nullable()
-    .default(null),
+    .nullable(),
   /** Number of the newest line of the log. */
   line: z.number().int(),
 });

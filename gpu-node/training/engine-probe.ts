@@ -10,13 +10,11 @@ const EngineDescription = z.union([
   z.object({
     engine: z.object({
       torch: z.string(),
-      /** Not said by an engine of before there were wheels. */
-      torchSource: z.enum(["system", "wheel"]).default("system"),
+      torchSource: z.enum(["system", "wheel"]),
       cudaKernels: z.boolean(),
       gpus: z.array(z.object({ name: z.string(), memoryBytes: z.number() })),
       bf16: z.boolean(),
-      /** Not said by an engine that computes in fp32 on every CPU. */
-      cpuBf16: z.boolean().default(false),
+      cpuBf16: z.boolean(),
     }),
   }),
   z.object({ missing: z.string() }),

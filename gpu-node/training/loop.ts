@@ -108,12 +108,6 @@ async function evaluate(parts: LoopParts): Promise<Evaluation | null> {
   return !evaluation || evaluation.images < valImages ? null : evaluation;
 }
 
-/**
- * The best epoch so far, as far as scores compare: one of the older rule stays the run's best until
- * the next epoch is measured, and is not what that one has to beat.
- */
-export const comparable = (best: RunState["best"]) => (best?.rule === "coco" ? best : null);
-
 /** What a new epoch counts in the trend: about the mean of the last five. */
 const TREND_SHARE = 1 / 3;
 /** Scores that stand still are neared for a hundred epochs: a smaller rise than this is none. */
@@ -176,7 +170,7 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace, writer }: 
     seconds: digits(pace.end(), 2),
   };
   const score = epochScore(metrics);
-  const best = comparable(state.best);
+  const { best } = state;
   // While nothing is found yet, who learned longer is ahead.
   const isBest = !best || score > best.score || (score === 0 && best.score === 0);
   const weights = {
@@ -187,7 +181,7 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace, writer }: 
   if (isBest) {
     const { epoch } = row;
     const since = best?.score === score ? best.since : epoch;
-    state.best = { epoch, score, since, rule: "coco" };
+    state.best = { epoch, score, since };
   }
   state.history = thinned([...state.history, row], state.best?.epoch);
   state.trend = trendAfter(state.trend, score, row.epoch);

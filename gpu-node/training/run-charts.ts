@@ -18,8 +18,8 @@ export interface Scores {
   curves: { precision: number[]; recall: number[]; f1: number[] };
   precisionByRecall: number[];
   confusion: number[];
-  /** Detections by confidence; those of an older release do not tell. */
-  confidenceBins?: number[];
+  /** Detections by confidence. */
+  confidenceBins: number[];
 }
 
 /** An evaluation as it is kept; curves to four digits, which no eye tells apart. */

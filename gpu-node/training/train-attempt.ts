@@ -144,7 +144,7 @@ async function readDataset(payload: Payload, context: MediaContext, report: Repo
     `Dataset: ${trained.images.length} pictures to train on, ${val.images.length} to validate on, ` +
       `${boxes} boxes, longest side ${imageSize} px.`,
   );
-  const leftOut = manifest.left_out_frames ?? 0;
+  const leftOut = manifest.left_out_frames;
   if (leftOut > 0) {
     const frames = leftOut === 1 ? "1 frame is" : `${leftOut} frames are`;
     report.say(`${frames} left out: too near in time to a picture to validate on.`);
@@ -362,15 +362,14 @@ interface OwnWeights {
   /** The epoch that they are of, also one that is not done. */
   epoch: number;
   metrics: MetricMap;
-  rule: TrainedModel["metrics_rule"];
 }
 
 /** Weights of the best epoch; null where no epoch was measured. */
 function bestOf({ best, history }: RunState): OwnWeights | null {
   const metrics = history.find(({ epoch }) => epoch === best?.epoch)?.metrics;
   if (!best || !metrics) return null;
-  const { epoch, rule } = best;
-  return { name: BEST_WEIGHTS, files: bestFiles(epoch), epoch, metrics, rule };
+  const { epoch } = best;
+  return { name: BEST_WEIGHTS, files: bestFiles(epoch), epoch, metrics };
 }
 
 /**
@@ -407,13 +406,13 @@ async function latestOf(
   }
   const { classes } = data;
   const metrics = evaluation ? metricsOf(evaluation, classes) : unmeasured(classes, settings.task);
-  return { name: LATEST_WEIGHTS, files, epoch, metrics, rule: "coco" };
+  return { name: LATEST_WEIGHTS, files, epoch, metrics };
 }
 
 /** Uploads weights as an artifact that the registry can take. */
 async function handInWeights(
   { context, folder, report }: StartParts,
-  { name, files, epoch, metrics, rule, parameters }: OwnWeights & { parameters: number },
+  { name, files, epoch, metrics, parameters }: OwnWeights & { parameters: number },
 ): Promise<RunArtifact & { model: TrainedModel }> {
   const path = folder.file(files.weights);
   const sha256 = await hashOf(path);
@@ -426,7 +425,6 @@ async function handInWeights(
     parameters,
     epoch,
     metrics,
-    metrics_rule: rule,
     confidence_bins: scores?.confidenceBins ?? null,
   };
   return { ...artifact, model };

@@ -9,8 +9,8 @@ export const ExportManifest = z.object({
   name: z.string(),
   /** In index order. */
   classes: z.array(z.string()),
-  /** Frames that the gap of the split leaves out; absent in manifests of older releases. */
-  left_out_frames: z.number().int().optional(),
+  /** Frames that the gap of the split leaves out. */
+  left_out_frames: z.number().int(),
   videos: z.array(
     z.object({
       video_id: z.string(),

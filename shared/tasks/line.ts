@@ -51,8 +51,8 @@ const KIND_OF = new Map<number, FrameKind>(
 /**
  * What is asked on the line, by the kind of task that would do the same, and its frames. A node
  * grants each kind places of its own: an image takes a detector milliseconds and a segmenter
- * seconds, and one must not be refused because the other is busy. Who is of an older release knows
- * the first only; it passes over frames of kinds that it does not know.
+ * seconds, and one must not be refused because the other is busy. Frames of unknown kinds are
+ * passed over.
  */
 export const LINE_KINDS = {
   predict: { ask: "ask", grant: "grant" },
@@ -124,29 +124,20 @@ export function joined(parts: readonly Uint8Array[]): Uint8Array {
   return all;
 }
 
-/** Services of an older release do not say what they want: predictions, which is all they know. */
-const withKind = (given: unknown) =>
-  typeof given === "object" && given !== null && !("kind" in given)
-    ? { kind: "predict", ...given }
-    : given;
-
 /** What is wanted of an image; a workflow's images are one after another. */
-export const LineHead = z.preprocess(
-  withKind,
-  z.discriminatedUnion("kind", [
-    z.object({
-      kind: z.literal("predict"),
-      model: ModelSource,
-      /** The lowest confidence of a detection that is told. */
-      confidence: z.number().min(0).max(1),
-      mask: MaskWish,
-      /** Whether a model may leave the node for this one; nodes of older releases always let it. */
-      may_evict: z.boolean().optional(),
-    }),
-    SamRequest.extend({ kind: z.literal("sam") }),
-    WorkflowAsk.extend({ kind: z.literal("workflow") }),
-  ]),
-);
+export const LineHead = z.discriminatedUnion("kind", [
+  z.object({
+    kind: z.literal("predict"),
+    model: ModelSource,
+    /** The lowest confidence of a detection that is told. */
+    confidence: z.number().min(0).max(1),
+    mask: MaskWish,
+    /** Whether a model may leave the node for this one. */
+    may_evict: z.boolean(),
+  }),
+  SamRequest.extend({ kind: z.literal("sam") }),
+  WorkflowAsk.extend({ kind: z.literal("workflow") }),
+]);
 export type LineHead = z.infer<typeof LineHead>;
 export type LineHeadOf<Kind extends LineKind> = Extract<LineHead, { kind: Kind }>;
 
@@ -172,10 +163,10 @@ export const LineAnswer = z.object({
   /** Size of the image as people see it, turned as its EXIF says. */
   width: z.number().int().min(1),
   height: z.number().int().min(1),
-  /** Images that the node looked at together; nodes of older releases do not tell. */
-  batch: z.number().int().min(1).max(1_024).optional(),
+  /** Images that the node looked at together. */
+  batch: z.number().int().min(1).max(1_024),
   /** Whether the node had to open the model first. */
-  cold: z.boolean().optional(),
+  cold: z.boolean(),
   /** Masks of objects that are told, beyond the bounds; only where masks were asked for. */
   masks_left_out: z.number().int().min(0).max(1_000_000).optional(),
 });

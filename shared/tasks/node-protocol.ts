@@ -11,12 +11,10 @@ export const LEASE_SECONDS = 60;
 export const HEARTBEAT_SECONDS = 20;
 
 /**
- * Raised when a node of an older release could not do its tasks any more. It is given none: they
- * wait for one that can. 2: what a node writes has no address until it asks for one. 3: the answer
- * to a finish says `status`, and no `state`. 4: a training has masks, knobs of its augmentation and
- * a schedule, which older nodes leave out unsaid. 5: a training may begin with weights of the node.
+ * Version of what nodes and the service say to each other, raised by each change that the other
+ * side must know. A node of another version is given no tasks: they wait for one of the same.
  */
-export const NODE_PROTOCOL = 5;
+export const NODE_PROTOCOL = 1;
 
 /** Names of task kinds; one that a service does not know yet, or any more, is no mistake. */
 const kinds = () =>
@@ -66,13 +64,13 @@ const WEIGHTS_MAX = 1_000;
 export const Capabilities = z
   .object({
     version: short(),
-    /** Which `NODE_PROTOCOL` it speaks; the first one's nodes do not say. */
-    protocol: z.number().int().min(1).max(1_000).default(1),
+    /** Which `NODE_PROTOCOL` it speaks. */
+    protocol: z.number().int().min(1).max(1_000),
     kinds: kinds(),
     device: z.object({ kind: z.enum(["cpu", "cuda"]), name: short(), count: Count }),
     memory_bytes: Count,
-    /** What its open models may take of that together; older nodes keep two. */
-    models_bytes_max: Count.optional(),
+    /** What its open models may take of that together. */
+    models_bytes_max: Count,
     cores: Count,
     ffmpeg: short().nullable(),
     /** Installed segmenters, the default first. */
@@ -84,23 +82,23 @@ export const Capabilities = z
           text: z.enum(["none", "closed", "open"]),
           /** The words a closed one knows; empty for the others. */
           vocabulary: z.array(short()).max(WORDS_MAX),
-          /** What those words mean that are no class's own name; older nodes do not say. */
+          /** What those words mean that are no class's own name. */
           meanings: mapOf(
             short(),
             z.object({ classes: z.array(short()).max(WORDS_MAX), narrower: z.boolean() }),
             WORDS_MAX,
-          ).default({}),
+          ),
           exemplar: z.enum(["none", "same_image", "any_image"]),
           licence: short(),
         }),
       )
       .max(SEGMENTERS_MAX),
-    /** First weights that are installed; older nodes do not say. */
-    weights: z.array(InstalledWeights).max(WEIGHTS_MAX).optional(),
+    /** First weights that are installed. */
+    weights: z.array(InstalledWeights).max(WEIGHTS_MAX),
     /** Models that are open on it, and its segmenter, as its newest heartbeat said. */
     loaded: z.array(short()).max(LOADED_MAX).optional(),
-    /** The sizes, pixels a side, that its open models are open for; older nodes do not say. */
-    loaded_sizes: loadedSizes().nullish(),
+    /** The sizes, pixels a side, that these models are open for, as its newest heartbeat said. */
+    loaded_sizes: loadedSizes().optional(),
     /** Whether its direct line is open, as its newest heartbeat said. */
     line: z.boolean().optional(),
     /** TensorRT's version and the GPU that engines are built for; without both there is none. */
@@ -115,13 +113,12 @@ export const Capabilities = z
           description: "of a training step; `measured`: a run takes the faster one",
         }),
         reason: z.string().max(200).meta({ description: "why in that precision" }),
-        devices: Count.optional().meta({
+        devices: Count.meta({
           description:
-            "on so many a run's processes can train as one: its slot's cores, or one GPU; left " +
-            "out by older nodes",
+            "on so many a run's processes can train as one: its slot's cores, or one GPU",
         }),
       })
-      .meta({ description: "what it trains with; left out without one, and by older nodes" })
+      .meta({ description: "what it trains with; left out without one" })
       .optional(),
     /** Tasks it works on at once. */
     slots: Count,
@@ -172,7 +169,6 @@ export const ClaimedTask = z
     payload: z.record(z.string(), z.unknown()),
     more: z
       .boolean()
-      .optional()
       .meta({ description: "whether further tasks of the kinds that were asked for are due" }),
   })
   .meta({ id: "ClaimedTask" });

@@ -24,12 +24,12 @@ export const MaskedPrediction = Prediction.extend({
 }).meta({ id: "MaskedPrediction" });
 export type MaskedPrediction = z.infer<typeof MaskedPrediction>;
 
-/** How masks are told; absent is `none`. Nodes of older releases do not know it, and tell none. */
+/** How masks are told; absent is `none`. */
 export const MaskWish = z.enum(MASK_FORMS).optional();
 
 /**
  * Whether a clip of more frames than `frames_max` fails with `too_many_frames`; absent: only its
- * first frames are looked at. Nodes of older releases do not know it, and look at the first ones.
+ * first frames are looked at.
  */
 export const Uncut = z.boolean().optional();
 

@@ -8,7 +8,6 @@ import { ExportedFile, ExportWish } from "../wire/exports.ts";
 import {
   ArtifactObject,
   EPOCHS_MAX,
-  METRICS_RULES,
   MetricMap,
   ResolvedSettings,
   RunEpoch,
@@ -106,10 +105,8 @@ export const TrainedModel = z.object({
   parameters: z.number().int().min(0),
   epoch: RunEpoch.shape.epoch,
   metrics: MetricMap,
-  /** Nodes that do not say it measured by the older rule. */
-  metrics_rule: z.enum(METRICS_RULES).default("iou_first"),
-  /** What it found on the validation split, by confidence; older nodes do not tell. */
-  confidence_bins: ConfidenceBins.nullable().default(null),
+  /** What it found on the validation split, by confidence; null where that was not measured. */
+  confidence_bins: ConfidenceBins.nullable(),
 });
 export type TrainedModel = z.infer<typeof TrainedModel>;
 
@@ -170,10 +167,7 @@ const modelExportPayload = ExportWish.extend({
   /** Frames of the model's dataset, to verify on; one that is gone by then is left out. */
   images: z.array(ObjectSource),
   /** What the model learned from: an ExportManifest, and its videos by key. */
-  dataset: z
-    .object({ manifest: ObjectSource, videos: z.array(ObjectSource) })
-    .nullable()
-    .default(null),
+  dataset: z.object({ manifest: ObjectSource, videos: z.array(ObjectSource) }).nullable(),
   file: ObjectTarget,
 });
 
@@ -258,8 +252,8 @@ export const TASK_KINDS = {
       frames: z.array(FrameDetections),
       segmenter: z.string(),
       seconds: z.number(),
-      /** What people are to know of what the prompts find; older nodes do not say. */
-      warnings: Warnings.default([]),
+      /** What people are to know of what the prompts find. */
+      warnings: Warnings,
     }),
   },
   /** Labels a few frames and draws the detections. */
@@ -320,7 +314,7 @@ export const TASK_KINDS = {
       export_id: z.string(),
       format: z.enum(EXPORT_FORMATS),
       /** Whether a box without a mask gets its rectangle as polygon, in `coco` and `yolo-seg`. */
-      rectangles: z.boolean().default(true),
+      rectangles: z.boolean(),
       manifest: ObjectSource,
       /** The manifest's videos, by key: only a payload's references are given addresses. */
       videos: z.array(ObjectSource),
@@ -329,8 +323,8 @@ export const TASK_KINDS = {
     result: z.object({ bytes: z.number().int(), summary: z.record(z.string(), z.unknown()) }),
   },
   /**
-   * A model as an ONNX file in single precision; `export` is a dataset's. Nodes of older releases
-   * make it, too. Offered once it gives what the model's predictor gives.
+   * A model as an ONNX file in single precision, which is made at once, so that it waits for no
+   * longer build. Offered once it gives what the model's predictor gives. `export` is a dataset's.
    */
   model_export: modelExportKind("short", []),
   /** A model as a file of any other format or precision. */

@@ -29,10 +29,7 @@ export const ResolvedModel = z.object({
   version: z.number().int().min(0),
   source: ModelSource,
   /** What the endpoint tells that the name means; null of a name that means no endpoint. */
-  told: z
-    .object({ confidence: z.number(), classes: z.array(z.string()).nullable() })
-    .nullable()
-    .default(null),
+  told: z.object({ confidence: z.number(), classes: z.array(z.string()).nullable() }).nullable(),
 });
 export type ResolvedModel = z.infer<typeof ResolvedModel>;
 
@@ -96,7 +93,7 @@ export const WorkflowVideoTask = z.object({
   fps: z.number().positive().nullable(),
   frames_max: z.number().int().positive(),
   uncut: Uncut,
-  origin: WorkflowOrigin.nullable().default(null),
+  origin: WorkflowOrigin.nullable(),
 });
 export type WorkflowVideoTask = z.infer<typeof WorkflowVideoTask>;
 

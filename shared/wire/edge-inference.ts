@@ -1,11 +1,10 @@
 // Inference at the edge, as the vision service and its inner Worker agree on it: which models it
-// takes, which images, and the form of a request. Answers are those of the direct line
-// (`LineAnswer`, or an error of the table).
+// takes, which images, and the form of a request and of its answer, or an error of the table.
 
 import { z } from "zod";
 import { STRIDE_MAX } from "../detector/detector.ts";
 import { EXPORT_PRECISIONS, type ExportPrecision } from "../detector/export-formats.ts";
-import { joined } from "../tasks/line.ts";
+import { joined, LineAnswer } from "../tasks/line.ts";
 import { ModelSource } from "../tasks/tasks.ts";
 
 /** Pixels a side of the square that is looked at, where nothing else is configured. */
@@ -51,8 +50,7 @@ export const EdgeHead = z.object({
       sha256: z.string(),
       precision: z.enum(EXPORT_PRECISIONS),
     })
-    .nullable()
-    .default(null),
+    .nullable(),
   /** Pixels a side of the square that is looked at, in place of the model's own. */
   image_size: z.number().int().min(STRIDE_MAX).max(EDGE_IMAGE_SIZE_MAX).multipleOf(STRIDE_MAX),
   /** The lowest confidence of a detection that is told. */
@@ -60,9 +58,13 @@ export const EdgeHead = z.object({
 });
 export type EdgeHead = z.infer<typeof EdgeHead>;
 
+/** What is on the image: an answer of the direct line, without what concerns a node. */
+export const EdgeFindings = LineAnswer.pick({ predictions: true, width: true, height: true });
+export type EdgeFindings = z.infer<typeof EdgeFindings>;
+
 /** The header of an answer that says in which precision the model looked. */
 export const PRECISION_HEADER = "X-Model-Precision";
-/** Precision of weights, as nodes and the edge of older releases open them. */
+/** Precision of weights, as nodes open them, and the edge where it has no file. */
 export const WEIGHTS_PRECISION: ExportPrecision = "fp32";
 
 const LENGTH_BYTES = 4;

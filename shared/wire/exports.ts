@@ -176,24 +176,20 @@ export const ExportVerification = z
       .meta({
         description:
           "pixels by which all objects' boxes differ at most but those of one in a hundred, or of one " +
-          "where there are fewer; at most 0.1 for `fp16` (more beyond 640 pixels); null where nobody looked",
+          "where there are fewer; at most 0.1 for `fp16` (more beyond 640 pixels); null without objects",
       }),
     score_difference_max: z.number().min(0).meta({ description: "of scores in 0 to 1" }),
     score_tolerance: z.number().min(0).meta({ description: "of scores in 0 to 1; 1 is any" }),
     confidence_ratio: z.number().min(0).nullable().meta({
-      description:
-        "mean score of those objects, over the model's; null where there are none, or nobody looked",
+      description: "mean score of those objects, over the model's; null where there are none",
     }),
     accuracy: z
       .union([ExportAccuracy, z.null()])
       .meta({ description: "null for `fp32`, and where the model has no validation set any more" }),
-    masks: z
-      .union([ExportMasks, z.null()])
-      .meta({ description: "null of a model without masks, and where nobody looked" }),
+    masks: z.union([ExportMasks, z.null()]).meta({ description: "null of a model without masks" }),
     engine: z.union([ExportEngine, z.null()]).meta({
       description:
-        "what an engine was built for, once its ONNX file was verified; null of other files, and " +
-        "where the node did not say",
+        "what an engine was built for, once its ONNX file was verified; null of other files",
     }),
   })
   .meta({ id: "ExportVerification" });
@@ -214,14 +210,14 @@ export const Calibration = z.object({
 });
 export type Calibration = z.infer<typeof Calibration>;
 
-/** What a node is asked for; nodes of an older release know neither of the defaults. */
+/** What a node is asked for. */
 export const ExportWish = z.object({
   export_id: z.string(),
   /** Rises each time that a failed one is asked for again. */
   round: count(),
   format: z.enum(MODEL_EXPORT_FORMATS),
-  artifact: z.enum(EXPORT_ARTIFACTS).default("file"),
-  precision: z.enum(EXPORT_PRECISIONS).default("fp32"),
+  artifact: z.enum(EXPORT_ARTIFACTS),
+  precision: z.enum(EXPORT_PRECISIONS),
   output: z.enum(MODEL_EXPORT_OUTPUTS),
   /** Height and width of the input, pixels. */
   size: z.tuple([count(), count()]),
@@ -230,36 +226,27 @@ export const ExportWish = z.object({
   /** What the file says of its model beside what the registry's entry holds. */
   metadata: z.record(z.string(), z.string()),
   /** Images to find the ranges of int8 on. */
-  calibration_images: count()
-    .min(1)
-    .max(CALIBRATION_IMAGES.max)
-    .default(CALIBRATION_IMAGES.default),
+  calibration_images: count().min(1).max(CALIBRATION_IMAGES.max),
   /** Ranges that another file of the model was made by, in place of new ones. */
-  calibration: Calibration.nullable().default(null),
+  calibration: Calibration.nullable(),
 });
 
 /** Characters of a sentence on what a node did not look at. */
 export const NOT_VERIFIED_CHARACTERS_MAX = 500;
 
-/** A file as its node made it. Nodes of an older release make ONNX in single precision alone. */
+/** A file as its node made it. */
 export const ExportedFile = z.object({
   bytes: z.number().int().min(1),
   sha256: z.string().regex(/^[0-9a-f]{64}$/),
   /** Version of ONNX's operators; null for what holds no ONNX. */
   opset: count().min(1).nullable(),
   /** Null where the node has nothing that opens the file; `not_verified` says so. */
-  verification: ExportVerification.extend({
-    confidence_ratio: ExportVerification.shape.confidence_ratio.default(null),
-    accuracy: ExportVerification.shape.accuracy.default(null),
-    box_difference_p99: ExportVerification.shape.box_difference_p99.default(null),
-    masks: ExportVerification.shape.masks.default(null),
-    engine: ExportVerification.shape.engine.default(null),
-  }).nullable(),
+  verification: ExportVerification.nullable(),
   /** The score from which on the file is as precise as the model from 0.25 on. */
-  recommended_confidence: share().nullable().default(null),
-  calibration: Calibration.nullable().default(null),
+  recommended_confidence: share().nullable(),
+  calibration: Calibration.nullable(),
   /** What the node would have looked at, and why it did not. */
-  not_verified: z.array(z.string().max(NOT_VERIFIED_CHARACTERS_MAX)).max(10).default([]),
+  not_verified: z.array(z.string().max(NOT_VERIFIED_CHARACTERS_MAX)).max(10),
   seconds: z.number().min(0),
 });
 export type ExportedFile = z.infer<typeof ExportedFile>;

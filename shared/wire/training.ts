@@ -202,13 +202,6 @@ export const RunLosses = z.object({
 export type RunLosses = z.infer<typeof RunLosses>;
 
 /** Keys of the contract: `per_class/{class}/{metric}`, a `/` of a class name as `%2F`. */
-/**
- * By which rule average precision was measured. `coco`: detections are matched by falling
- * confidence, as COCO and pycocotools do; `iou_first`: by overlap, as releases before 2026-11-23
- * did, whose figures are lower by up to 0.4 and do not compare.
- */
-export const METRICS_RULES = ["coco", "iou_first"] as const;
-
 export const CLASS_METRICS = ["precision", "recall", "mAP50", "mAP50-95"] as const;
 /** By the overlap of masks: of segmentation, over all classes and by class. */
 export const MASK_METRICS = ["mask/mAP50", "mask/mAP50-95"] as const;
@@ -221,7 +214,7 @@ export const classMetricKey = (className: string, metric: ClassMetric) =>
  * Metrics by name: `mAP50`, `mAP50-95`, `precision`, `recall`, and `per_class/{class}/{metric}` for
  * every class; of segmentation also `mask/mAP50` and `mask/mAP50-95`, where the validation split
  * has masks. Null is not measured: a class without an object in the validation split, or weights
- * whose validation was not finished. Releases before 2026-11-27 left such keys out.
+ * whose validation was not finished.
  */
 export const MetricMap = z.record(z.string(), z.number().nullable());
 export type MetricMap = z.infer<typeof MetricMap>;
@@ -252,8 +245,8 @@ export const ResolvedSettings = z
   .object({
     device: z.string(),
     precision: z.enum(["fp32", "bf16"]),
-    precision_reason: z.string().optional().meta({
-      description: "why the run has this precision; nodes of older releases do not tell",
+    precision_reason: z.string().meta({
+      description: "why the run has this precision",
       example: "1.6 times as fast as fp32 here",
     }),
     batch_size: z.number().int(),
@@ -319,14 +312,14 @@ export const TrainingRun = z
     // `.nullable()` would have descriptions name the shape with its null.
     resolved: z.union([ResolvedSettings, z.null()]),
     classes: z.array(z.string()),
-    dataset_sha256: z.string().nullable(),
-    left_out_frames: DatasetCounts.shape.left_out_frames.nullable().meta({
+    dataset_sha256: z.string(),
+    left_out_frames: DatasetCounts.shape.left_out_frames.meta({
       description:
         "frames of a single video that the run does not use, since they lie within the gap of a " +
-        "validation frame; null of runs of older releases",
+        "validation frame",
     }),
-    left_out_annotated_frames: DatasetCounts.shape.left_out_annotated_frames.nullable().meta({
-      description: "of those, the frames with annotations; null of runs of older releases",
+    left_out_annotated_frames: DatasetCounts.shape.left_out_annotated_frames.meta({
+      description: "of those, the frames with annotations",
     }),
     intervention: z.union([TaskIntervention, z.null()]).meta({
       description: "newest intervention in a task of the current round; null where there is none",
@@ -394,11 +387,6 @@ export const Model = z
     bytes: z.number().int(),
     sha256: z.string(),
     metrics: MetricMap,
-    metrics_rule: z.enum(METRICS_RULES).meta({
-      description:
-        "by which rule they were measured: coco, or iou_first of releases before 2026-11-23, " +
-        "whose figures are lower and do not compare",
-    }),
     aliases: z.array(z.enum(ALIASES)),
     active: z.boolean(),
     download_url: z.string().meta({ description: "its weights as safetensors" }),

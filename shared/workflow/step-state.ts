@@ -1,5 +1,5 @@
-// States of steps as they come back from whoever kept them: parsed, since an older release or a
-// changed definition may have written them. What does not fit is forgotten, and that is told.
+// States of steps as they come back from whoever kept them: parsed, since a changed definition may
+// have written them. What does not fit is forgotten, and that is told.
 // What a step remembers of each of many things is bounded in size: a stream keeps it all.
 
 import type { z } from "zod";

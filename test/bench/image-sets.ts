@@ -178,7 +178,12 @@ export function offered(
       listed.push({ video_id: `${side}-${name}`, filename: name, key, width, height, frames });
     }
   }
-  const list = ExportManifest.parse({ name: "images", classes, videos: listed });
+  const list = ExportManifest.parse({
+    name: "images",
+    classes,
+    left_out_frames: 0,
+    videos: listed,
+  });
   const manifest = store.source("ws/a/images.json", Buffer.from(JSON.stringify(list)));
   return { manifest, videos: [...sources.values()] };
 }

@@ -123,7 +123,7 @@ function noteStops(progress: Progress) {
     // As the loop does: while nothing is found yet, the newest weights are the best.
     else if (score === 0 && best.score === 0) best.epoch = epoch;
     trend = trendAfter(trend, score, epoch);
-    const state = { best: { ...best, rule: "coco" as const }, trend, epoch };
+    const state = { best: { ...best }, trend, epoch };
     if (epoch < scores.length) continue;
     for (const patience of PATIENCES) {
       if (stops[patience] || epoch >= epochs || !ranOut(state, { patience })) continue;

@@ -65,6 +65,7 @@ async function measureStills({ width, height }: (typeof SIDES)[number]) {
   const manifest = ExportManifest.parse({
     name: "stills",
     classes: ["disc"],
+    left_out_frames: 0,
     videos: stills.map(({ video }) => video),
   });
   const videos = stills.map(({ source }) => source);

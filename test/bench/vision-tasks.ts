@@ -28,11 +28,13 @@ const CAPABILITIES: Capabilities = {
   protocol: NODE_PROTOCOL,
   kinds: ["frames"],
   memory_bytes: 1,
+  models_bytes_max: 1,
   cores: 1,
   ffmpeg: null,
   slots: 1,
   device: { kind: "cpu", name: "bench", count: 1 },
   segmenters: [],
+  weights: [],
   missing: [],
 };
 const { shared, workers, database, stop } = await startVision();

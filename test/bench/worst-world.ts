@@ -231,9 +231,11 @@ async function visionTargets(
     kinds: ["probe"],
     device: { kind: "cpu", name: "bench", count: 1 },
     memory_bytes: 1,
+    models_bytes_max: 1,
     cores: 1,
     ffmpeg: null,
     segmenters: [],
+    weights: [],
     slots: 1,
     missing: [],
   };

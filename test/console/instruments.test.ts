@@ -94,7 +94,7 @@ describe("the check of flags", () => {
   it("names the series with rows that were flagged before the rule, and changes none", async () => {
     const api = operatorAt(world.urls.console, world.operatorToken);
     expect(await api.vintageFlags("grid_region")).toEqual([]);
-    // As a release without the rule flagged them.
+    // Flagged against the rule.
     const { rows } = await world.owner.execute(sql`
       UPDATE vintage SET reconstructed = false WHERE reconstructed RETURNING series_id`);
     expect(rows.length).toBeGreaterThan(100);

@@ -278,6 +278,7 @@ async function datasetOf(model: ModelSource, classes: string[]) {
   const manifest: ExportManifest = {
     name: "stills",
     classes,
+    left_out_frames: 0,
     videos: videos.map(({ key }, at) => ({
       video_id: crypto.randomUUID(),
       filename: `${at}.png`,
@@ -335,7 +336,9 @@ describe("a dataset", () => {
 
   it("is refused without a frame, and where a video is gone", async () => {
     const dataset = await datasetOf(a, a.classes);
-    const empty = stored(Buffer.from(JSON.stringify({ name: "", classes: [], videos: [] })));
+    const empty = stored(
+      Buffer.from(JSON.stringify({ name: "", classes: [], left_out_frames: 0, videos: [] })),
+    );
     const cases: [NonNullable<Payload["dataset"]>, RegExp][] = [
       [{ ...dataset, manifest: empty }, /no frame/],
       [{ ...dataset, videos: [] }, /0\.png was deleted/],

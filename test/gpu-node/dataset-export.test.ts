@@ -51,6 +51,7 @@ describe.skipIf(!found || !hasProgram("unzip"))("an export", () => {
     return {
       name: "A set",
       classes: ["red thing", 'say "hi"'],
+      left_out_frames: 0,
       videos: [
         {
           ...clip,

@@ -134,7 +134,7 @@ it("an instrument that no check knows cannot be retired", async () => {
   });
 });
 
-it("a store that was filled before checks recorded instruments is read once", async () => {
+it("a series whose instruments no check recorded is read whole, once", async () => {
   await coalSilentUntil(5);
   await ingest.forgetInstruments();
   expect(await coalSilentUntil(40)).toEqual({ stale: ["erco.col"], retired: [] });

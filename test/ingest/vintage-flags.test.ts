@@ -1,4 +1,4 @@
-// The check of flags in a store that a release without the publication rule has filled.
+// The check of flags in a store that was filled without the publication rule.
 
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { Pipeline } from "../../edge/markets/ingest/pipeline.ts";
@@ -21,7 +21,7 @@ beforeAll(async () => {
 });
 afterAll(() => ingest.close());
 
-/** Commits the rows of some days ago as a release without the rule did. */
+/** Commits the rows of some days ago as true vintages, against the rule. */
 const learn = (symbol: string, daysAgo: Record<number, number>, reconstructed = false) =>
   commit(ingest.parts, {
     library: "power.hourly",

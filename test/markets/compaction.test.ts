@@ -291,13 +291,4 @@ describe("a read", () => {
     expect(await at((known[0] ?? 0) - 1)).toEqual([]);
     expect(sizes.length).toBe(1);
   });
-
-  it("still opens objects whose catalog entry has no index", async () => {
-    await world.database.execute(sql`
-      UPDATE segment SET index = NULL WHERE series_id = (SELECT id FROM series WHERE symbol = 'sparse')`);
-    const start = FROM + 65_000 * HOUR;
-    const query = { library: LIBRARY, symbol: "sparse", start, end: start + 2 * HOUR };
-    const reading = await world.store.read(query);
-    expect((await reading.rows()).map(({ values }) => values[0])).toEqual([65_000, 65_001, 65_002]);
-  });
 });

@@ -8,7 +8,7 @@ import { zipSync } from "fflate";
 import type { Description } from "../../edge/http/example-request.ts";
 import { commit } from "../../edge/markets/store/commit.ts";
 import { EXAMPLES } from "../../edge/vision/description.ts";
-import { RegisteredNode } from "../../shared/tasks/node-protocol.ts";
+import { NODE_PROTOCOL, RegisteredNode } from "../../shared/tasks/node-protocol.ts";
 import { EnrolledDevice } from "../../shared/wire/fleet.ts";
 import { User } from "../../shared/wire/vision.ts";
 import { everything, type Ids } from "../support/everything.ts";
@@ -217,13 +217,15 @@ async function registerNode(url: string, admin: Person): Promise<string> {
   const { body: made } = await admin.ask("POST", "/admin/nodes/codes");
   const capabilities = {
     version: "0.1.0",
-    protocol: 4,
+    protocol: NODE_PROTOCOL,
     kinds: ["export"],
     device: { kind: "cpu", name: "peers", count: 1 },
     memory_bytes: 1,
+    models_bytes_max: 1,
     cores: 1,
     ffmpeg: null,
     segmenters: [],
+    weights: [],
     slots: 1,
     missing: [],
   };

@@ -61,7 +61,7 @@ export async function bloodDataset(
     }
   }
   if (listed.length === 0) return null;
-  const list = { name: "blood cells", classes: [...classes], videos: listed };
+  const list = { name: "blood cells", classes: [...classes], left_out_frames: 0, videos: listed };
   const manifest = Buffer.from(JSON.stringify(ExportManifest.parse(list)));
   return { manifest: store.source("ws/a/blood.json", manifest), videos };
 }

@@ -83,7 +83,7 @@ export async function drawnDataset(
     const named = { video_id: crypto.randomUUID(), filename: `image-${at}.png`, key };
     videos.push({ ...named, width: side, height: side, frames });
   }
-  const manifest = ExportManifest.parse({ name: "drawn", classes, videos });
+  const manifest = ExportManifest.parse({ name: "drawn", classes, left_out_frames: 0, videos });
   const bytes = Buffer.from(JSON.stringify(manifest));
   const run_id = crypto.randomUUID();
   // What is measured depends on the machine; tests compare runs to the bit.

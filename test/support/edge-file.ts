@@ -62,11 +62,11 @@ export async function offerEdgeFile(
   const key = `ws/${workspaceId}/model-exports/${model.model_id}/${id}/model.onnx`;
   await media.put(key, file);
   await database.execute(sql`
-    INSERT INTO model_export (id, workspace_id, model_id, fingerprint, format, precision, output,
-      height, width, batch, calibration_images, bytes_expected, state, storage_key, bytes, sha256,
-      verification)
-    VALUES (${id}::uuid, ${workspaceId}::uuid, ${model.model_id}::uuid, 'edge', 'onnx', 'int8',
-      'end_to_end', ${side}::int, ${side}::int, 1, 32, 1, 'completed', ${key},
+    INSERT INTO model_export (id, workspace_id, model_id, fingerprint, format, artifact, precision,
+      output, height, width, batch, calibration_images, bytes_expected, state, storage_key, bytes,
+      sha256, verification)
+    VALUES (${id}::uuid, ${workspaceId}::uuid, ${model.model_id}::uuid, 'edge', 'onnx', 'file',
+      'int8', 'end_to_end', ${side}::int, ${side}::int, 1, 32, 1, 'completed', ${key},
       ${file.length}::bigint, ${sha256(file)},
       ${verification && JSON.stringify(verification)}::jsonb)`);
   return key;

@@ -239,10 +239,10 @@ export async function everything(
   );
   // Of the same id as the dataset's export: the routes of both call it so.
   await world.visionDatabase.execute(sql`
-    INSERT INTO model_export (id, workspace_id, model_id, fingerprint, format, output, height, width,
-      batch, bytes_expected)
-    VALUES (${export_id}::uuid, ${workspaceId}::uuid, ${model_id}::uuid, 'onnx raw', 'onnx', 'raw',
-      96, 96, 1, 1)`);
+    INSERT INTO model_export (id, workspace_id, model_id, fingerprint, format, artifact, precision,
+      output, height, width, batch, bytes_expected)
+    VALUES (${export_id}::uuid, ${workspaceId}::uuid, ${model_id}::uuid, 'onnx raw', 'onnx',
+      'file', 'fp32', 'raw', 96, 96, 1, 1)`);
   const prediction_id = randomUUID();
   await world.visionDatabase.execute(sql`
     INSERT INTO task (id, kind, workspace_id, subject, payload)

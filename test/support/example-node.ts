@@ -19,6 +19,7 @@ export const labeled = (task: ClaimedTask) => ({
   })),
   segmenter: "scripted",
   seconds: 0.4,
+  warnings: [],
 });
 const predicted = (frames: number) => ({
   width: 640,

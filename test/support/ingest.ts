@@ -27,7 +27,7 @@ export interface ScriptedIngest {
   client: pg.Pool;
   /** Executes what is due; returns how many messages there were. */
   consume(): Promise<number>;
-  /** Deletes what checks know of instruments, as in a store of an older release. */
+  /** Deletes what checks know of instruments, as where no check came to its end. */
   forgetInstruments(): Promise<void>;
   /** Empties the database. */
   reset(): Promise<void>;

@@ -19,7 +19,7 @@ import {
 } from "../../shared/tasks/line.ts";
 import type { Capabilities } from "../../shared/tasks/node-protocol.ts";
 import { until } from "./node-service.ts";
-import { CAPABILITIES, introduce, type TestNode } from "./nodes.ts";
+import { CAPABILITIES, introduce, openModels, type TestNode } from "./nodes.ts";
 import { type Api, apiAs } from "./scripted-node.ts";
 import type { World } from "./world.ts";
 
@@ -42,8 +42,8 @@ export interface LineEndOptions {
   capacity?: number;
   /** What is open on the node. */
   loaded?: readonly string[];
-  /** The sizes that its models are open for; a node of an older release does not say. */
-  sizes?: Readonly<Record<string, readonly number[]>> | undefined;
+  /** The sizes that its models are open for; those of generated models when omitted. */
+  sizes?: number[] | undefined;
   /** Hears every frame as it comes. */
   hear?: (end: LineEnd, frame: Frame) => void;
 }
@@ -97,8 +97,7 @@ export async function openLineEnd(
   await node.post("/node/heartbeat", {
     tasks: [],
     line: true,
-    loaded,
-    loaded_sizes: sizes,
+    ...openModels(loaded, sizes),
   });
   return end;
 }
@@ -151,7 +150,7 @@ export async function answeringNode(
     ...node,
     asked,
     load: async (modelIds) => {
-      await node.post("/node/heartbeat", { tasks: [], line: true, loaded: modelIds });
+      await node.post("/node/heartbeat", { tasks: [], line: true, ...openModels(modelIds) });
     },
     cut: () => socket.terminate(),
   };

@@ -2,7 +2,9 @@
 
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
+import type { RunDataset } from "../../edge/vision/training/runs/dataset.ts";
 import { ExportManifest } from "../../shared/tasks/export-manifest.ts";
+import { TrainSettings } from "../../shared/wire/training.ts";
 import type { World } from "./world.ts";
 
 interface ModelOfJob {
@@ -35,7 +37,12 @@ export async function giveDataset(
   const folder = `ws/${workspaceId}/run/${runId}`;
   const [list, image] = [`${folder}/manifest.json`, `${folder}/image.png`];
   const manifest = JSON.stringify(
-    ExportManifest.parse({ name: "d", classes: ["disc", "square", "star"], videos: [] }),
+    ExportManifest.parse({
+      name: "d",
+      classes: ["disc", "square", "star"],
+      left_out_frames: 0,
+      videos: [],
+    }),
   );
   await world.media.put(list, manifest);
   await world.media.put(image, "an image");
@@ -46,12 +53,13 @@ export async function giveDataset(
     videos: [],
     train: 1,
     val: 1,
-  };
+    leftOut: { frames: 0, annotatedFrames: 0 },
+  } satisfies RunDataset;
   await world.visionDatabase.execute(sql`
     INSERT INTO training_run (id, workspace_id, project_id, job_id, name, state, settings, classes,
       dataset, started_at, ended_at)
     VALUES (${runId}::uuid, ${workspaceId}::uuid, ${projectId}::uuid, ${jobId}::uuid, 'run',
-      'completed', '{}', '{disc}', ${JSON.stringify(dataset)}::jsonb, now(), now())`);
+      'completed', ${JSON.stringify(TrainSettings.parse({}))}::jsonb, '{disc}', ${JSON.stringify(dataset)}::jsonb, now(), now())`);
   await world.visionDatabase.execute(
     sql`UPDATE model SET run_id = ${runId}::uuid, round = 1 WHERE id = ${modelId}::uuid`,
   );

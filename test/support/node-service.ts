@@ -143,7 +143,7 @@ export async function startNodeService(): Promise<NodeService> {
     if (unauthorized(request)) return no(401, "unauthorized");
     if (path === "/api/v1/node/claim") {
       const { kinds } = ClaimRequest.parse(body);
-      const task = [...service.tasks.values()].find(
+      const [task, next] = [...service.tasks.values()].filter(
         ({ state, kind }) => state === "queued" && kinds.includes(kind),
       );
       if (!task) return ok(null);
@@ -151,7 +151,8 @@ export async function startNodeService(): Promise<NodeService> {
       task.fence += 1;
       const { id: task_id, kind, fence, payload } = task;
       const lease_until = "2100-01-01T00:00:00.000Z";
-      return ok({ task_id, kind, fence, attempt: fence, lease_until, payload });
+      const claim = { task_id, kind, fence, attempt: fence, lease_until, payload };
+      return ok({ ...claim, more: next !== undefined });
     }
     if (path === "/api/v1/node/heartbeat") {
       const beat = HeartbeatRequest.parse(body);

@@ -12,6 +12,7 @@ import {
 import type { TaskKind } from "../../shared/tasks/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
 import { ask, type Person } from "./vision.ts";
+import { GENERATED_SIDE } from "./weights.ts";
 import { VISION_TOKEN_SECRET } from "./world.ts";
 
 export const CAPABILITIES: Capabilities = {
@@ -20,12 +21,20 @@ export const CAPABILITIES: Capabilities = {
   kinds: ["probe", "label", "preview", "segment", "frames", "export"],
   device: { kind: "cpu", name: "test", count: 1 },
   memory_bytes: 1,
+  models_bytes_max: 1,
   cores: 1,
   ffmpeg: null,
   segmenters: [],
+  weights: [],
   slots: 1,
   missing: [],
 };
+
+/** What a heartbeat says of open models, which are open for the size of generated ones. */
+export const openModels = (modelIds: readonly string[], sides = [GENERATED_SIDE]) => ({
+  loaded: modelIds,
+  loaded_sizes: Object.fromEntries(modelIds.map((id) => [id, sides])),
+});
 
 /** Signs and checks what a test world's service does. */
 export const tokenParts = { tokenSecret: new Secret(VISION_TOKEN_SECRET), clock: systemClock };

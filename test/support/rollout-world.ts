@@ -88,10 +88,11 @@ export async function completedExport(
   const [height, width] = file.image_size;
   const isDone = state === "completed";
   await world.visionDatabase.execute(sql`
-    INSERT INTO model_export (id, workspace_id, model_id, fingerprint, format, output, height, width,
-      batch, bytes_expected, state, storage_key, bytes, sha256, failure)
-    VALUES (${exportId}::uuid, ${workspaceId}::uuid, ${modelId}::uuid, 'a test', 'onnx', ${output},
-      ${height}::int, ${width}::int, ${batch}::int, 1, ${state}, ${isDone ? key : null}::text,
+    INSERT INTO model_export (id, workspace_id, model_id, fingerprint, format, artifact, precision,
+      output, height, width, batch, bytes_expected, state, storage_key, bytes, sha256, failure)
+    VALUES (${exportId}::uuid, ${workspaceId}::uuid, ${modelId}::uuid, 'a test', 'onnx', 'file',
+      'fp32', ${output}, ${height}::int, ${width}::int, ${batch}::int, 1, ${state},
+      ${isDone ? key : null}::text,
       ${bytes.length}::bigint, ${file.sha256}, ${state === "failed" ? "a test" : null}::text)`);
   return { exportId, modelId, key };
 }

@@ -15,10 +15,12 @@ export const runState = (more: Partial<z.input<typeof RunState>> = {}): RunState
     learning_rate: 0.01,
     history: [],
     best: null,
+    trend: null,
     line: 3,
     resolved: {
       device: "CPU",
       precision: "fp32",
+      precision_reason: "this CPU has no instructions for bf16",
       batch_size: 2,
       optimizer: "adamw",
       learning_rate: 0.01,

@@ -263,6 +263,7 @@ export const labelAs =
       })),
       segmenter: "scripted",
       seconds: 0.1,
+      warnings: [],
     };
   };
 

@@ -3,7 +3,8 @@
 
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
-import type { RUN_STATES } from "../../shared/wire/training.ts";
+import type { RunDataset } from "../../edge/vision/training/runs/dataset.ts";
+import { type RUN_STATES, TrainSettings } from "../../shared/wire/training.ts";
 import type { World } from "./world.ts";
 
 export interface Owner {
@@ -25,14 +26,22 @@ export async function trainedThings(
   for (const key of [...files, brought]) await media.put(key, "x");
   const [key, weights] = files;
   const artifacts = [{ name: "results.png", key, bytes: 1, content_type: "image/png" }];
-  const dataset = { manifest: { key: `${folder}/manifest.json`, bytes: 1 }, sha256: "ab" };
-  const settings = { variant: "det26n", task: "detection", epochs: 1, image_size: 640 };
+  const dataset: RunDataset = {
+    manifest: { key: `${folder}/manifest.json`, bytes: 1 },
+    sha256: "ab",
+    sources: [],
+    videos: [],
+    train: 1,
+    val: 1,
+    leftOut: { frames: 0, annotatedFrames: 0 },
+  };
+  const settings = TrainSettings.parse({ epochs: 1 });
   await database.execute(sql`
     INSERT INTO training_run (id, workspace_id, project_id, job_id, name, state, settings, classes,
       dataset, artifacts, started_at, ended_at)
     VALUES (${run_id}::uuid, ${workspaceId}::uuid, ${projectId}::uuid, ${jobId}::uuid, 'theirs',
       ${state}, ${JSON.stringify(settings)}::jsonb, '{person,car}',
-      ${JSON.stringify({ ...dataset, sources: [], videos: [] })}::jsonb,
+      ${JSON.stringify(dataset)}::jsonb,
       ${JSON.stringify(artifacts)}::jsonb, now(), now())`);
   await database.execute(sql`
     INSERT INTO model (id, workspace_id, project_id, run_id, round, name, version, variant, task,

@@ -78,6 +78,7 @@ export const epoch = (number: number, mAP = number / 10): RunEpoch => ({
 export const RESOLVED = {
   device: "cpu",
   precision: "fp32" as const,
+  precision_reason: "this CPU has no instructions for bf16",
   batch_size: 4,
   optimizer: "adamw" as const,
   learning_rate: 0.01,
@@ -176,7 +177,6 @@ export async function createTrainingWorld(
         parameters: 7,
         epoch: best.epoch,
         metrics: best.metrics,
-        metrics_rule: "coco" as const,
         confidence_bins: null,
       };
       const base = { stopped: false, history: [...history], resolved: RESOLVED, model };

@@ -86,6 +86,9 @@ export function tensorFile(tensors: Tensors, metadata: Record<string, string> = 
 
 export const sha256 = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
 
+/** Pixels a side of the images that a generated model was trained for, unless it is given. */
+export const GENERATED_SIDE = 96;
+
 /** A model of the registry with generated weights, put where `store` puts objects. */
 export function generatedModel(
   store: (key: string, bytes: Buffer) => ObjectSource,
@@ -96,7 +99,7 @@ export function generatedModel(
     model_id: crypto.randomUUID(),
     variant: "det26n",
     task: "detection",
-    image_size: 96,
+    image_size: GENERATED_SIDE,
     classes: ["disc", "square", "star"],
     ...given,
   };

@@ -127,7 +127,7 @@ CREATE TABLE "segment" (
 	"rows" integer NOT NULL,
 	"bytes" integer NOT NULL,
 	"sha256" "bytea" NOT NULL,
-	"index" jsonb,
+	"index" jsonb NOT NULL,
 	"retired_at" timestamp(3) with time zone
 );
 --> statement-breakpoint

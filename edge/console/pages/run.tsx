@@ -38,7 +38,7 @@ const Metadata = z.object({
       warnings: z.array(z.string()),
       newest: z.string().nullable(),
       stale_symbols: z.array(z.string()),
-      retired_symbols: z.array(z.string()).optional(),
+      retired_symbols: z.array(z.string()),
     })
     .optional(),
 });

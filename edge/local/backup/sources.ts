@@ -103,12 +103,8 @@ export async function withLocal<Result>(
   if (!existsSync(state.postgres)) throw new Error(`${state.dir} holds no stack's data`);
   const { credentials } = prepareState(state);
   if (lockHolder(state) && existsSync(state.running)) {
-    const parts = JSON.parse(readFileSync(state.running, "utf8")) as Partial<LocalParts>;
-    const { postgresPort, s3Url } = parts;
-    if (postgresPort === undefined || s3Url === undefined) {
-      throw new Error("an older release runs on this folder: stop it first");
-    }
-    return work(localSources({ postgresPort, s3Url }, credentials));
+    const parts = JSON.parse(readFileSync(state.running, "utf8")) as LocalParts;
+    return work(localSources(parts, credentials));
   }
   const stack = await startQuietly(state);
   try {

@@ -215,7 +215,7 @@ async function judgeChecks(
     .map((incident) => {
       const symbol = nameOf(incident.subject, "series");
       if (symbol === null) return { incident, detail: "the check passed" };
-      const retired = check.retired_symbols ?? [];
+      const retired = check.retired_symbols;
       if (retired.includes(symbol)) return { incident, detail: `${symbol} is retired` };
       const isPart = retired.some((one) => one.startsWith(`${symbol}.`));
       const end = isPart ? "has nothing silent but what is retired" : "is fresh again";

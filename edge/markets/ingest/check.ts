@@ -22,8 +22,8 @@ export interface CheckResult {
   newest: string | null;
   /** Symbols, and instruments as `symbol.instrument`, that lag the freshest of their library. */
   stale_symbols: string[];
-  /** The like that operators retired; checks of older releases have no such list. */
-  retired_symbols?: string[];
+  /** The like that operators retired. */
+  retired_symbols: string[];
 }
 
 /** The store with the database that it and the ledger share. */

@@ -1,6 +1,5 @@
-// A check of stores that releases without the publication rule have filled: rows that are flagged
-// as true vintages although the rule flags them as reconstructed. It reads only; the flag of a
-// stored vintage never changes.
+// A check of stored flags: rows that are flagged as true vintages although the publication rule of
+// today flags them as reconstructed. It reads only; the flag of a stored vintage never changes.
 
 import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";

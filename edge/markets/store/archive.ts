@@ -20,10 +20,7 @@ import {
 } from "./housekeeping.ts";
 import { putBytes, type WriterParts } from "./objects.ts";
 
-/**
- * Where archived objects lie: apart from the others, since releases that know no archives collect
- * what they find unnamed among those.
- */
+/** Where archived objects lie, apart from the others. */
 export const ARCHIVE_PREFIX = "archive/v1/";
 
 /**

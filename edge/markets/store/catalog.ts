@@ -44,8 +44,8 @@ export interface PlannedSegment {
   validMax: number;
   /** Versions it holds. */
   rows: number;
-  /** Without row groups outside the range; null for objects of releases that kept none. */
-  index: SegmentIndex | null;
+  /** Without row groups outside the range. */
+  index: SegmentIndex;
 }
 
 /** A symbol's state at a knowledge time, and what a read of a range must merge. */

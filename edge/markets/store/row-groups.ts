@@ -6,7 +6,7 @@ import type { Arrays, Batch } from "./columns.ts";
 import type { HeldRowGroups } from "./held-row-groups.ts";
 import { fetchBytes, type StoreParts } from "./objects.ts";
 import type { Range } from "./rows.ts";
-import { decodeSegment, endOf, indexOf, type RowGroup, type SegmentIndex } from "./segment.ts";
+import { decodeSegment, endOf, type RowGroup, type SegmentIndex } from "./segment.ts";
 
 /** A read of more row groups is not short: it would drive out what short ones come back to. */
 const SHORT_GROUPS_MAX = 4;
@@ -20,13 +20,13 @@ export const rangeWithin = (
   to: Math.min(to, validMax + 1),
 });
 
-const groupsWithin = ({ groups }: Pick<SegmentIndex, "groups">, { from, to }: Range) =>
+const groupsWithin = ({ groups }: SegmentIndex, { from, to }: Range) =>
   groups.filter(({ validMin, validMax }) => validMax >= from && validMin < to);
 
 /** Whether a read opens few row groups. */
 export function isShort(segments: readonly PlannedSegment[], range: Range): boolean {
-  const counts = segments.map((segment) =>
-    segment.index ? groupsWithin(segment.index, rangeWithin(segment, range)).length : Infinity,
+  const counts = segments.map(
+    (segment) => groupsWithin(segment.index, rangeWithin(segment, range)).length,
   );
   return counts.reduce((sum, count) => sum + count, 0) <= SHORT_GROUPS_MAX;
 }
@@ -41,7 +41,7 @@ export const isHeld = (
   segments.length > 0 &&
   segments.every((segment) => {
     const { objectKey, index } = segment;
-    const groups = index ? groupsWithin(index, rangeWithin(segment, range)) : [];
+    const groups = groupsWithin(index, rangeWithin(segment, range));
     return groups.every((group) => held?.has(objectKey, group));
   });
 
@@ -67,12 +67,6 @@ export async function openSegment(
   const { objectKey, index, level, seq, asOf, reconstructed } = segment;
   const writtenBy =
     level === 0 ? { seq, asOf: asOf ?? 0, reconstructed: reconstructed === true } : null;
-  if (!index) {
-    const file = await fetchBytes(bucket, objectKey);
-    const { columns, groups } = indexOf(file);
-    const part = { columns, groups: groupsWithin({ groups }, range), offset: 0 };
-    return decodeSegment({ ...part, bytes: new Uint8Array(file) }, valueColumns, writtenBy, arrays);
-  }
   const groups = groupsWithin(index, range);
   const opened = groups.map((group) => held?.find(objectKey, group));
   const missing = groups.filter((_, position) => !opened[position]);

@@ -36,8 +36,7 @@ const MODEL = selection({
   bytes: m.bytes,
   sha256: m.sha256,
   metrics: typed<Model["metrics"]>(m.metrics),
-  metricsRule: m.metricsRule,
-  /** Its detections on the validation split, by confidence; null where that is not known. */
+  /** Its detections on the validation split, by confidence; null where they were not measured. */
   confidenceBins: m.confidenceBins,
   active: m.active,
   createdAt: m.createdAt,
@@ -66,7 +65,6 @@ export const modelRecord = (row: ModelRow, origin: string): Model => ({
   bytes: row.bytes,
   sha256: row.sha256,
   metrics: row.metrics,
-  metrics_rule: row.metricsRule,
   aliases: row.aliases,
   active: row.active,
   download_url: `${origin}${API}/models/${row.modelId}/weights`,

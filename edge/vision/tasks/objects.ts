@@ -138,19 +138,6 @@ function attachment(filename: string): string {
   return `attachment; filename="${plain}"; filename*=UTF-8''${encoded}`;
 }
 
-/**
- * Where the object of a payload's target lies once its task ended: under its attempt's own key, or
- * as nodes wrote before there were such keys.
- */
-export async function keyWritten(
-  { bucket }: Pick<Parts, "bucket">,
-  key: string,
-  attempt: Attempt,
-): Promise<string> {
-  const own = attemptKey(key, attempt);
-  return (await bucket.head(own)) ? own : key;
-}
-
 interface Reference {
   key: string;
   /** Given where the object is to be written. */

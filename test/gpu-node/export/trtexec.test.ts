@@ -51,6 +51,7 @@ describe("a node's trtexec", () => {
       version: "1",
       tools: null,
       segmenters: [],
+      weights: [],
       segmenterProblem: null,
       slots: 1,
       modelsBytesMax: null,

@@ -35,6 +35,7 @@ const whole: Machinery = {
   version: "1",
   tools: { ffmpeg: "ffmpeg", ffprobe: "ffprobe", version: "7", wrap: [] } as never, // unused here
   segmenters: [segmenter],
+  weights: [],
   segmenterProblem: null,
   slots: 1,
   modelsBytesMax: null,
@@ -76,7 +77,7 @@ describe("the kinds that a node offers", () => {
 
 it("lets open models take a quarter of the memory, or what it was told", async () => {
   const bound = async (modelsBytesMax: number | null) => {
-    const { memory_bytes, models_bytes_max = 0 } = await describeNode({ ...whole, modelsBytesMax });
+    const { memory_bytes, models_bytes_max } = await describeNode({ ...whole, modelsBytesMax });
     return models_bytes_max / memory_bytes;
   };
   expect(await bound(null)).toBeCloseTo(0.25);
@@ -91,9 +92,9 @@ describe("a machine with a GPU", () => {
     const engine = { engine: { ...torch, cudaKernels: true, gpus, bf16: true, cpuBf16: true } };
     const found = {
       version: "1",
-      protocol: 4,
       tools: null,
       segmenters: [],
+      weights: [],
       segmenterProblem: null,
       slots: 1,
       modelsBytesMax: null,

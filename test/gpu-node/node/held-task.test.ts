@@ -24,6 +24,7 @@ const task = (now = 0) =>
       attempt: 1,
       lease_until: "2026-01-01T00:00:00Z",
       payload: {},
+      more: false,
     },
     now,
   );

@@ -75,7 +75,7 @@ it("keeps no outcome of a task", async () => {
   const listener = { progress: () => {}, request: async () => ({ problem: "none is asked" }) };
   for (let index = 0; index < ASKS; index++) {
     const own = { task_id: `t${index}`, kind: "label", payload: {} };
-    const rest = { fence: 1, attempt: 1, lease_until: "" };
+    const rest = { fence: 1, attempt: 1, lease_until: "", more: false };
     const end = await slot.work({ ...own, ...rest }, listener);
     if (end.how === "outcome") outcomes.push(new WeakRef(end.outcome));
   }

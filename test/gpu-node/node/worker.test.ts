@@ -11,13 +11,9 @@ import type { Line } from "../../../gpu-node/node/line.ts";
 import { Offer } from "../../../gpu-node/node/offer.ts";
 import { type OnWork, RequestRefusal, type Service } from "../../../gpu-node/node/service.ts";
 import { startWorker, type Worker } from "../../../gpu-node/node/worker.ts";
-import {
-  type Capabilities,
-  type ClaimedTask,
-  type InstalledWeights,
-  NODE_PROTOCOL,
-} from "../../../shared/tasks/node-protocol.ts";
+import type { ClaimedTask, InstalledWeights } from "../../../shared/tasks/node-protocol.ts";
 import { systemClock } from "../../../shared/time.ts";
+import { CAPABILITIES } from "../../support/nodes.ts";
 
 /** Says of each task how far it is, and never ends one. */
 const CHILD = `process.on("message", ({ type, taskId }) => {
@@ -32,6 +28,7 @@ const TASK: ClaimedTask = {
   attempt: 1,
   lease_until: "2026-01-01T00:00:00.000Z",
   payload: {},
+  more: false,
 };
 
 /** Sets of weights that the service takes of a node. */
@@ -42,7 +39,7 @@ let tasks: ClaimedTask[];
 let reported: unknown[];
 /** First weights that lie in the node's folder, and those that it told of, by heartbeat. */
 let weights: InstalledWeights[];
-let told: (Capabilities["weights"] | "nothing")[];
+let told: (readonly InstalledWeights[] | "nothing")[];
 /** Heartbeats that the service answers with an error. */
 let faults: number;
 let worker: Worker;
@@ -86,19 +83,7 @@ beforeEach(() => {
     },
     line: () => line as Line,
   };
-  const capabilities: Capabilities = {
-    version: "test",
-    protocol: NODE_PROTOCOL,
-    kinds: ["predict"],
-    device: { kind: "cpu", name: "test", count: 1 },
-    memory_bytes: 1,
-    cores: 1,
-    ffmpeg: null,
-    segmenters: [],
-    weights,
-    slots: 1,
-    missing: [],
-  };
+  const capabilities = { ...CAPABILITIES, kinds: ["predict"], weights };
   worker = startWorker({
     service: service as Service,
     offer: new Offer(capabilities, async () => ({ segmenters: [], weights })),
@@ -124,7 +109,7 @@ it("tells one caller of the task that it claimed, and the other that it has none
   const outcomes = Promise.all([call("predict"), call("predict")]);
   claimed = () => {
     claimed = () => {};
-    tasks.push({ ...TASK, more: false });
+    tasks.push(TASK);
   };
   expect(await outcomes).toEqual(["taken", "busy"]);
   expect(await call("predict")).toBe("none");

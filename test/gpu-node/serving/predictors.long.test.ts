@@ -60,6 +60,14 @@ const NOTHING_ELSE = {
   isSegmenterOpen: () => false,
   workflow: () => Promise.reject(new Error("nobody runs a workflow")),
 };
+/** What is asked of a model by the line, all that it finds. */
+const headOf = (model: ModelSource) => ({
+  kind: "predict" as const,
+  // Its weights have an address, though the service's source may lack one.
+  model: model as LineHeadOf<"predict">["model"],
+  confidence: 0,
+  may_evict: true,
+});
 const GREY = { data: new Uint8Array(32 * 32 * 3).fill(114), width: 32, height: 32 };
 /** What has not happened by now waits for something. */
 const aWhile = () => new Promise((done) => setTimeout(done, 200));
@@ -230,8 +238,7 @@ describe("models in memory", () => {
     const [one, two, three] = models(3);
     const file = await noiseImage(40, 30).png().toBuffer();
     const statusOf = async (asked: ModelSource) => {
-      const source = asked as LineHeadOf<"predict">["model"];
-      const head = { kind: "predict" as const, model: source, confidence: 0, may_evict: false };
+      const head = { ...headOf(asked), may_evict: false };
       const work = { ...NOTHING_ELSE, predictors, log };
       return (await answerDirectly(encodeAsk(head, [file]), work, signal))?.status;
     };
@@ -245,8 +252,7 @@ describe("models in memory", () => {
     const { predictors } = open(2);
     const asked = model();
     const file = await noiseImage(40, 30).png().toBuffer();
-    const source = asked as LineHeadOf<"predict">["model"];
-    const head = { kind: "predict" as const, model: source, confidence: 0 };
+    const head = headOf(asked);
     const bytes = encodeAsk(head, [file]);
     const ask = () =>
       answerDirectly(
@@ -266,8 +272,7 @@ describe("models in memory", () => {
   it("tell by the line what is on an image as people see it, whatever was looked at before", async () => {
     const { predictors } = open(2);
     const asked = model();
-    const source = asked as LineHeadOf<"predict">["model"];
-    const head = { kind: "predict" as const, model: source, confidence: 0 };
+    const head = headOf(asked);
     const work = { ...NOTHING_ELSE, predictors, log };
     // Of other shapes each time: what is around one is what another was.
     const files = await Promise.all([

@@ -12,7 +12,7 @@ import {
   whyUnfit,
 } from "../../../gpu-node/training/dataset.ts";
 import { fitted } from "../../../gpu-node/training/pixels.ts";
-import { ExportManifest } from "../../../shared/tasks/export-manifest.ts";
+import type { ExportManifest } from "../../../shared/tasks/export-manifest.ts";
 import type { ObjectSource } from "../../../shared/tasks/tasks.ts";
 import { rectangles, toolsOrSay } from "../../support/clips.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
@@ -144,8 +144,13 @@ describe("preparing", () => {
     });
     const video = { video_id: "v", filename: "clip.mp4", key, width: 160, height: 120 };
     const frames = [frame(15, "train"), frame(0, "train"), frame(9, "val"), frame(3, "train")];
-    const manifest = { name: "clip", classes: ["red"], videos: [{ ...video, frames }] };
-    const { splits } = await prepare(ExportManifest.parse(manifest), [source], { imageSize: 160 });
+    const manifest = {
+      name: "clip",
+      classes: ["red"],
+      left_out_frames: 0,
+      videos: [{ ...video, frames }],
+    };
+    const { splits } = await prepare(manifest, [source], { imageSize: 160 });
     expect(splits.train.images.map(({ name }) => name)).toEqual(
       [0, 3, 15].map((index) => `clip.mp4 #${index}`),
     );
@@ -256,6 +261,7 @@ describe("what nobody can learn from", () => {
   const dataset = (frames: ReturnType<typeof frame>[], classes = ["a"]) => ({
     name: "x",
     classes,
+    left_out_frames: 0,
     videos: frames.map((one) => ({
       video_id: "v",
       filename: "f",

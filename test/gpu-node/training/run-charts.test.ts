@@ -54,6 +54,7 @@ const scores = (classes: number): Scores => ({
   },
   precisionByRecall: curve((x) => 1 - x ** 3),
   confusion: Array.from({ length: (classes + 1) ** 2 }, (_, at) => (at % (classes + 2) ? 1 : 40)),
+  confidenceBins: [],
 });
 
 /** How many different shades an image has, and its size. */

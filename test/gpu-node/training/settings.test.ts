@@ -290,7 +290,7 @@ describe("the automatic batch", () => {
 
 describe("a run's end", () => {
   it("comes when nothing got better for as long as the patience lasts", () => {
-    const best = { epoch: 12, score: 0.5, since: 10, rule: "coco" as const };
+    const best = { epoch: 12, score: 0.5, since: 10 };
     const trend = null;
     expect(ranOut({ best, trend, epoch: 109 }, { patience: 100 })).toBe(false);
     expect(ranOut({ best, trend, epoch: 110 }, { patience: 100 })).toBe(true);
@@ -302,7 +302,7 @@ describe("a run's end", () => {
     const scores = [0.1, 0.6, ...Array.from({ length: 12 }, (_, index) => 0.2 + 0.03 * index)];
     let trend: RunState["trend"] = null;
     for (const [index, score] of scores.entries()) trend = trendAfter(trend, score, index + 1);
-    const best = { epoch: 2, score: 0.6, since: 2, rule: "coco" as const };
+    const best = { epoch: 2, score: 0.6, since: 2 };
     const epoch = scores.length;
     expect(ranOut({ best, trend: null, epoch }, { patience: 10 })).toBe(true);
     expect(ranOut({ best, trend, epoch }, { patience: 10 })).toBe(false);
@@ -316,7 +316,7 @@ describe("a run's end", () => {
     for (let epoch = 1; epoch <= 50; epoch++) {
       trend = trendAfter(trend, epoch < 20 ? epoch / 20 : 1, epoch);
     }
-    const best = { epoch: 20, score: 1, since: 20, rule: "coco" as const };
+    const best = { epoch: 20, score: 1, since: 20 };
     expect(ranOut({ best, trend, epoch: 50 }, { patience: 10 })).toBe(true);
   });
 

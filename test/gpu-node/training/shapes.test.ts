@@ -72,7 +72,12 @@ async function payloadOf(service: NodeService): Promise<TaskPayload<"train">> {
     const named = { video_id: crypto.randomUUID(), filename: `shapes-${at}.png`, key };
     videos.push({ ...named, width: SIDE, height: SIDE, frames });
   }
-  const manifest = ExportManifest.parse({ name: "shapes", classes: CLASSES, videos });
+  const manifest = ExportManifest.parse({
+    name: "shapes",
+    classes: CLASSES,
+    left_out_frames: 0,
+    videos,
+  });
   const settings = TrainSettings.parse({ epochs: Number(EPOCHS), image_size: SIDE });
   return {
     run_id: crypto.randomUUID(),

@@ -6,8 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createLog } from "../../../gpu-node/base/log.ts";
-import { LAST, RunState, thinned } from "../../../gpu-node/training/checkpoints.ts";
-import { comparable } from "../../../gpu-node/training/loop.ts";
+import { LAST, thinned } from "../../../gpu-node/training/checkpoints.ts";
 import { openRunFolder, type RunFolder } from "../../../gpu-node/training/run-folder.ts";
 import { CheckpointUploads } from "../../../gpu-node/training/uploads.ts";
 import type { RunEpoch } from "../../../shared/wire/training.ts";
@@ -34,17 +33,6 @@ function uploads() {
   const made = new CheckpointUploads({ folder, context, everyMs: 0, onUploaded: () => {} });
   return { made, asked: () => asked };
 }
-
-describe("a checkpoint of a release that measured by another rule", () => {
-  it("keeps its best epoch to hand in, but none to come has to beat its score", () => {
-    const best = { epoch: 1, score: 0.4, since: 1 };
-    const older = RunState.parse({ ...state, best }).best;
-    expect(older).toEqual({ ...best, rule: "iou_first" });
-    expect(comparable(older)).toBeNull();
-    const own = { ...best, rule: "coco" as const };
-    expect(comparable(RunState.parse({ ...state, best: own }).best)).toEqual(own);
-  });
-});
 
 describe("a checkpoint that does not arrive", () => {
   it("is not followed by another one after every short epoch", async () => {

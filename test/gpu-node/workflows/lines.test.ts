@@ -103,6 +103,7 @@ describe.skipIf(!ffmpeg)("a clip of known crossings", () => {
       workspace: "w",
       images: [],
       frames_input: "image",
+      origin: null,
       video: service.source("crossings", readFileSync(crossings())),
       fps: null,
       frames_max: 100,

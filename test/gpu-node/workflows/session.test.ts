@@ -417,6 +417,7 @@ describe.skipIf(!ffmpeg)("a run over a video", () => {
     workspace: "v",
     images: [],
     frames_input: "image",
+    origin: null,
     fps: null,
     frames_max: 100,
     video: service.source("rectangles", readFileSync(rectangles())),
@@ -478,9 +479,7 @@ describe.skipIf(!ffmpeg)("a run over a video", () => {
     context = {
       ...context,
       cancel: cancel.signal,
-      progress: ({ done }) => {
-        if (done === 3) cancel.abort();
-      },
+      progress: ({ done }) => done === 3 && cancel.abort(),
     };
     const asked = payload(definition([trails], { image: "trails.image" }));
     const outcome = await runTask("workflow_video", asked, context);

@@ -105,10 +105,10 @@ describe("a configuration", () => {
       const key = `ws/${w.workspaceId}/model-exports/${w.a.model_id}/${id}/model.onnx`;
       const there = state === "completed";
       await w.world.visionDatabase.execute(sql`
-        INSERT INTO model_export (id, workspace_id, model_id, fingerprint, format, output, height,
-          width, batch, bytes_expected, state, storage_key, bytes, sha256)
-        VALUES (${id}::uuid, ${w.workspaceId}::uuid, ${w.a.model_id}::uuid, ${id}, 'onnx', ${output},
-          64, 96, ${batch}::int, 1, ${state}, ${there ? key : null}, 7, 'ab')`);
+        INSERT INTO model_export (id, workspace_id, model_id, fingerprint, format, artifact,
+          precision, output, height, width, batch, bytes_expected, state, storage_key, bytes, sha256)
+        VALUES (${id}::uuid, ${w.workspaceId}::uuid, ${w.a.model_id}::uuid, ${id}, 'onnx', 'file',
+          'fp32', ${output}, 64, 96, ${batch}::int, 1, ${state}, ${there ? key : null}, 7, 'ab')`);
       return { model_id: w.a.model_id, export_id: id };
     };
     const refusal = async (model_a: object, more: object = {}) => {

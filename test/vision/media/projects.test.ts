@@ -308,7 +308,7 @@ describe("videos", () => {
   it("leave the file to another row that links to it", async () => {
     const video = await newVideo();
     const { source: storage_key } = objectKeys(tenant.workspaceId, video.video_id);
-    // Earlier releases linked files of uploads.
+    // The routes link no file of an upload.
     await world.visionDatabase.execute(sql`
       INSERT INTO video (id, workspace_id, project_id, filename, storage_key, source, bytes,
         content_type)

@@ -7,7 +7,11 @@ import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { source, target } from "../../../edge/vision/tasks/objects.ts";
 import { amendPayload, findTask } from "../../../edge/vision/tasks/queue/queue.ts";
-import { type ClaimedTask, WriteAddress } from "../../../shared/tasks/node-protocol.ts";
+import {
+  type ClaimedTask,
+  NODE_PROTOCOL,
+  WriteAddress,
+} from "../../../shared/tasks/node-protocol.ts";
 import { ObjectSource } from "../../../shared/tasks/tasks.ts";
 import { registerTestNode } from "../../support/nodes.ts";
 import {
@@ -180,12 +184,21 @@ describe("the fence", () => {
 });
 
 describe("an upgrade", () => {
-  it("gives a node of an older protocol nothing, and says why", async () => {
-    const made = await registerTestNode(world.urls.vision, world.admin, { name: "old" });
+  it.each([
+    ["an older", -1, "update this node"],
+    ["a newer", 1, "this node is too new"],
+  ])("gives a node of %s protocol nothing, and says why", async (name, more, remedy) => {
+    const protocol = NODE_PROTOCOL + more;
+    const made = await registerTestNode(world.urls.vision, world.admin, { name });
     await world.visionDatabase.execute(sql`
-      UPDATE node SET capabilities = capabilities - 'protocol' WHERE id = ${made.nodeId}::uuid`);
+      UPDATE node SET capabilities = capabilities || ${JSON.stringify({ protocol })}::jsonb
+       WHERE id = ${made.nodeId}::uuid`);
     const answer = await made.post("/node/claim", { kinds: ["frames"] });
-    expect(await refusal(answer)).toEqual([422, "invalid_request"]);
+    expect(answer.status).toBe(422);
+    expect(await answer.json()).toMatchObject({
+      code: "invalid_request",
+      detail: `${remedy}: it speaks protocol ${protocol}, the service ${NODE_PROTOCOL}`,
+    });
   });
 });
 

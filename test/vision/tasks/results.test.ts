@@ -54,6 +54,7 @@ const answer = (frames: readonly number[], detections: readonly Detection[] = [d
   frames: frames.map((frame_index) => ({ frame_index, detections: [...detections] })),
   segmenter: "scripted",
   seconds: 0.1,
+  warnings: [],
 });
 const ALL = [0, 1, 2];
 

@@ -44,7 +44,7 @@ const EXPERIMENT = selection({
   candidateModelId: x.candidateModelId,
   metric: typed<ExperimentMetric>(x.metric),
   rules: typed<ExperimentRules>(x.rules),
-  /** With the terms on which the endpoint served both. */
+  /** With the terms on which an endpoint served both; of a job there are none. */
   plan: typed<ExperimentPlan & { terms?: string }>(x.plan),
   state: x.state,
   reason: typed<ExperimentReason | null>(x.reason),

@@ -39,8 +39,8 @@ export interface TrafficCounts {
 
 /** A reading from which an experiment counts on. */
 export interface Mark extends TrafficCounts {
-  /** The newest moves of the endpoint and of its aliases before it; an older release kept none. */
-  moves?: string;
+  /** The newest moves of the endpoint and of its aliases before it. */
+  moves: string;
   /** A move came shortly before it: requests that began under other terms may end after it. */
   isUnsettled?: boolean;
 }

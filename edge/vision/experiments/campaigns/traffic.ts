@@ -78,8 +78,7 @@ export function servingOf(
 export const servesAsBegun = (
   serving: Serving | null,
   { source, plan }: Pick<ExperimentRow, "source" | "plan">,
-): boolean =>
-  serving?.source === source && (plan.terms === undefined || serving.terms === plan.terms);
+): boolean => serving?.source === source && serving.terms === plan.terms;
 
 /** How two models serve at an endpoint now, looked up. */
 export const lookUpServing = async (

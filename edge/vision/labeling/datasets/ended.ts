@@ -4,7 +4,7 @@ import { sql } from "drizzle-orm";
 import { TASK_KINDS, type TaskPayload, type TaskResult } from "../../../../shared/tasks/tasks.ts";
 import { jsonb } from "../../../http/storable.ts";
 import type { Parts } from "../../base/parts.ts";
-import { attemptKey, keyWritten } from "../../tasks/objects.ts";
+import { attemptKey } from "../../tasks/objects.ts";
 import type { Task } from "../../tasks/queue/queue.ts";
 import { keysOf, subjectOf } from "./exports.ts";
 
@@ -31,7 +31,7 @@ export async function exportEnded(parts: Parts, task: Task): Promise<void> {
   );
   // Its job was deleted while a node made it.
   const keys = keysOf(task.workspaceId, id);
-  const archive = await keyWritten(parts, keys.archive, task);
+  const archive = attemptKey(keys.archive, task);
   if (rows.length === 0) return parts.bucket.delete([keys.manifest, archive]);
   if (task.state === "finished") {
     const { bytes, summary } = TASK_KINDS.export.result.parse(task.result);

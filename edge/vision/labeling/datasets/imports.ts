@@ -108,7 +108,7 @@ export async function importJob(
     resolution: null,
     fps: null,
     createdBy: caller.accountId,
-    settings: { segmenter: null },
+    settings: { segmenter: null, warnings: [] },
     videos: [...framesByVideo].map(([videoId, own]) => ({
       videoId,
       frames: [...new Set(own.map(({ frame }) => frame))].toSorted((left, right) => left - right),

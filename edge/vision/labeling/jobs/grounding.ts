@@ -50,7 +50,7 @@ async function vocabularyOf(
   if (!closed || offered.some(({ text }) => text === "open")) return null;
   const words = new Map<string, WordMeaning>();
   for (const { vocabulary, meanings } of offered) {
-    const said = new Map(Object.entries(meanings ?? {}));
+    const said = new Map(Object.entries(meanings));
     for (const word of vocabulary)
       words.set(plain(word), said.get(word) ?? { classes: [word], narrower: false });
   }

@@ -25,8 +25,8 @@ export interface Settings {
   /** Exemplars of an exemplar job's class. */
   exemplars?: Extract<Prompt, { kind: "exemplar" }>["exemplars"];
   segmenter: string | null;
-  /** What people are to know of what its prompts find; missing in jobs of older releases. */
-  warnings?: string[];
+  /** What people are to know of what its prompts find. */
+  warnings: string[];
   /** Since when the current round runs, epoch milliseconds. */
   since?: number;
 }
@@ -68,7 +68,7 @@ const RECORD: SQL<Job> = selection({
   fps: j.fps,
   prompts: sql<string[]>`coalesce((SELECT jsonb_agg(coalesce(c.prompt, c.name) ORDER BY c.number)
     FROM job_class c WHERE c.job_id = j.id), '[]')`,
-  warnings: sql<string[]>`coalesce(j.settings->'warnings', '[]')`,
+  warnings: sql<string[]>`j.settings->'warnings'`,
   video_ids: sql<string[]>`coalesce((SELECT jsonb_agg(v.video_id ORDER BY v.position)
     FROM job_video v WHERE v.job_id = j.id), '[]')`,
   created_at: j.createdAt,
@@ -208,13 +208,13 @@ export async function addWarnings(
   { id, settings }: Pick<JobRow, "id" | "settings">,
   warnings: readonly string[],
 ): Promise<void> {
-  const news = warnings.filter((warning) => !settings.warnings?.includes(warning));
+  const news = warnings.filter((warning) => !settings.warnings.includes(warning));
   if (news.length === 0) return;
   await database.execute(sql`
     UPDATE job SET settings = settings || jsonb_build_object('warnings',
-      coalesce(settings->'warnings', '[]') || (SELECT coalesce(jsonb_agg(w), '[]')
+      (settings->'warnings') || (SELECT coalesce(jsonb_agg(w), '[]')
         FROM jsonb_array_elements(${JSON.stringify(news)}::jsonb) w
-       WHERE NOT coalesce(settings->'warnings', '[]') @> w))
+       WHERE NOT settings->'warnings' @> w))
      WHERE id = ${id}::uuid`);
 }
 

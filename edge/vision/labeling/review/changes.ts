@@ -231,8 +231,8 @@ export async function jobOfChange(
   return row ? { jobId: row.job_id, workspaceId: row.workspace_id } : null;
 }
 
-/** Whether an annotation `a` is as the edit of the item `i` left it, in all that the item holds. */
-const AS_LEFT = sql`${fieldsOf(sql`a`)} || i.after = ${fieldsOf(sql`a`)}`;
+/** Whether an annotation `a` is as the edit of the item `i` left it. */
+const AS_LEFT = sql`i.after = ${fieldsOf(sql`a`)}`;
 
 /**
  * Undoes an edit once. Annotations that somebody edited since, and those of a class that went
@@ -293,9 +293,9 @@ function undoStep(changeId: string, last: string | null, actorId: string): SQL {
       SELECT i.*, s.now AS class_now FROM own_items i
         LEFT JOIN stands s ON s.number = (i.before->>'class_number')::int
     ), updated AS (
-      -- What an older item does not hold stays. Read once a row, not once a column.
+      -- Read once a row, not once a column.
       UPDATE annotation a SET (${columns("")}) = (SELECT ${columns("r.")}
-          FROM jsonb_populate_record(a, i.before) r),
+          FROM jsonb_populate_record(NULL::annotation, i.before) r),
         class_number = i.class_now, revision = a.revision + 1, updated_at = clock_timestamp(),
         updated_by = ${actorId}::uuid
         FROM items i WHERE a.job_id = (SELECT job_id FROM c) AND a.id = i.annotation_id
@@ -304,11 +304,11 @@ function undoStep(changeId: string, last: string | null, actorId: string): SQL {
     ), removed AS (
       DELETE FROM annotation a USING items i
        WHERE a.job_id = (SELECT job_id FROM c) AND a.id = i.annotation_id AND i.before IS NULL
-         AND (a.revision = 1 OR i.after <> '{}' AND ${AS_LEFT}) RETURNING a.id
+         AND ${AS_LEFT} RETURNING a.id
     ), returned AS (
       INSERT INTO annotation
       SELECT r.* FROM items i CROSS JOIN LATERAL jsonb_populate_record(NULL::annotation,
-          '{"keyframe": false}' || i.before || jsonb_build_object('class_number', i.class_now)) r
+          i.before || jsonb_build_object('class_number', i.class_now)) r
        WHERE i.after IS NULL AND i.class_now IS NOT NULL ON CONFLICT (id) DO NOTHING RETURNING id)
     SELECT EXISTS (SELECT FROM c) AS stands, (SELECT count(*) FROM items)::int AS items,
       ((SELECT count(*) FROM updated) + (SELECT count(*) FROM removed)

@@ -5,7 +5,7 @@ import { sql } from "drizzle-orm";
 import { TASK_KINDS, type TaskPayload, type TaskResult } from "../../../../shared/tasks/tasks.ts";
 import { jsonb } from "../../../http/storable.ts";
 import type { Parts } from "../../base/parts.ts";
-import { attemptKey, keyWritten } from "../../tasks/objects.ts";
+import { attemptKey } from "../../tasks/objects.ts";
 import type { Task } from "../../tasks/queue/queue.ts";
 import { sealImages } from "./frame-images.ts";
 import { findVideos, objectKeys } from "./videos.ts";
@@ -54,10 +54,7 @@ export async function probeEnded(parts: Parts, task: Task): Promise<void> {
   const keys = objectKeys(task.workspaceId, videoId);
   const [video] = await findVideos(parts.database, [task.workspaceId], [videoId]);
   // Deleted while a node was at it: what the node wrote since has nobody else to delete it.
-  const [pts, thumbnail] = await Promise.all([
-    keyWritten(parts, keys.pts, task),
-    keyWritten(parts, keys.thumbnail, task),
-  ]);
+  const [pts, thumbnail] = [attemptKey(keys.pts, task), attemptKey(keys.thumbnail, task)];
   if (!video) return parts.bucket.delete([pts, thumbnail]);
   if (task.state !== "finished") {
     const reason = task.errors.at(-1)?.detail ?? `probing was ${task.state}`;

@@ -76,8 +76,6 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
         PRIMARY KEY (grain, start, model));
       CREATE TABLE IF NOT EXISTS reference (model TEXT PRIMARY KEY, bins TEXT NOT NULL);
       CREATE TABLE IF NOT EXISTS last_answer (model TEXT PRIMARY KEY, at INTEGER NOT NULL);
-      -- Of an older release, which did not say when a bucket is full: its keys begin with full ones.
-      DROP TABLE IF EXISTS bucket;
       CREATE TABLE IF NOT EXISTS key_bucket (
         key TEXT PRIMARY KEY, tokens REAL NOT NULL, at INTEGER NOT NULL, full_at INTEGER NOT NULL);
       CREATE TABLE IF NOT EXISTS bad_faults (

@@ -63,7 +63,7 @@ export interface RequestEnd {
   code: string | null;
   /** Milliseconds from the image's last byte to the answer; null where none was given. */
   ms: number | null;
-  /** Images that the node looked at together; null where it does not tell. */
+  /** Images that the node looked at together; null of an answer by no direct line. */
   batch: number | null;
   /** Whether the node had to open the model. */
   cold: boolean;

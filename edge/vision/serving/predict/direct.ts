@@ -64,8 +64,8 @@ export interface DirectAnswer {
   masksLeftOut: number;
   /** The node's name. */
   servedBy: string;
-  /** Images that the node looked at together; null where it does not tell. */
-  batch: number | null;
+  /** Images that the node looked at together. */
+  batch: number;
   /** Whether the node had to open the model first. */
   cold: boolean;
 }
@@ -102,7 +102,7 @@ export async function predictDirectly(
   await listing;
   if (!answer) return null;
   const { said, servedBy } = answer;
-  const { predictions, batch = null, cold = false, ...rest } = answerOf(parts, model, said, mask);
+  const { predictions, batch, cold, ...rest } = answerOf(parts, model, said, mask);
   return { predictions, masksLeftOut: rest.masks_left_out ?? 0, servedBy, batch, cold };
 }
 

@@ -7,13 +7,12 @@ import {
   type ExportPrecision,
 } from "../../../../shared/detector/export-formats.ts";
 import { ERRORS, type ErrorCode, Failure } from "../../../../shared/errors.ts";
-import { LineAnswer } from "../../../../shared/tasks/line.ts";
 import type { Prediction } from "../../../../shared/tasks/tasks.ts";
 import {
+  EdgeFindings,
   edgeRefusal,
   encodeEdgeRequest,
   PRECISION_HEADER,
-  WEIGHTS_PRECISION,
 } from "../../../../shared/wire/edge-inference.ts";
 import { CALIBRATION_IMAGES } from "../../../../shared/wire/exports.ts";
 import type { ServeStatus } from "../../../../shared/wire/serving.ts";
@@ -122,14 +121,15 @@ export async function predictAtEdge(
   };
   const answered = async () => {
     const response = await edge.service.fetch("https://infer/", init);
-    const precision = response.headers.get(PRECISION_HEADER);
+    const told = response.headers.get(PRECISION_HEADER);
+    const precision = EXPORT_PRECISIONS.find((one) => one === told);
     return { status: response.status, text: await response.text(), precision };
   };
   const { status, text, precision } = await answered().catch((cause: unknown) => {
     throw new Failure("no_node", "no GPU node is there, nor did the edge answer", { cause });
   });
-  const answer = status === 200 ? LineAnswer.safeParse(parseJson(text)).data : undefined;
-  if (!answer) throw refusalOf(status, text);
+  const answer = status === 200 ? EdgeFindings.safeParse(parseJson(text)).data : undefined;
+  if (!answer || !precision) throw refusalOf(status, text);
   const { predictions } = answer;
   const objects = predictions.length;
   log.info("predicted_at_edge", {
@@ -138,11 +138,7 @@ export async function predictAtEdge(
     objects,
     precision,
   });
-  return {
-    predictions,
-    // An edge of an older release does not say.
-    precision: EXPORT_PRECISIONS.find((one) => one === precision) ?? WEIGHTS_PRECISION,
-  };
+  return { predictions, precision };
 }
 
 function refusalOf(status: number, text: string): Failure {

@@ -65,7 +65,7 @@ export interface ImageAnswer {
   precision: ExportPrecision;
   /** Milliseconds from the image's last byte to the answer. */
   ms: number;
-  /** Images that the node looked at together; null where it does not tell. */
+  /** Images that the node looked at together; null of an answer by no direct line. */
   batch: number | null;
   /** Whether the node had to open the model first. */
   cold: boolean;

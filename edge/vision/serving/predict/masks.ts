@@ -52,8 +52,7 @@ export function masksProblem(
       continue;
     }
     // What nobody drew must not pass for what is not there.
-    if (mask === undefined)
-      return "no masks: the GPU node is of an older release, which makes none";
+    if (mask === undefined) return "no masks";
     const problem = mask && maskProblem(mask, form, size);
     if (problem) return problem;
   }

@@ -207,7 +207,7 @@ export const predictionRoutes: readonly Route[] = [
         "held it against the model's validation images; `X-Model-Precision` says which. With `mask` " +
         "each object of a segmentation model has one, by a node and never the edge, within 300,000 " +
         "numbers an answer and a second of drawing; `X-Masks-Left-Out` counts those beyond. A model " +
-        "that makes no masks is refused, and so is a node of an older release, which draws none.",
+        "that makes no masks is refused.",
       who: user,
       query: z.object({ ...modelQuery, confidence, mask: maskQuery }),
       body: fileBody,

@@ -187,7 +187,7 @@ async function nodeOf(database: Database, token: string): Promise<NodeIdentity |
        WHERE token_hash = ${hash} AND revoked_at IS NULL
          AND last_heartbeat_at < now() - ${NOTED_SECONDS}::int * interval '1 second')
     SELECT id::text AS "nodeId", workspace_id::text AS "workspaceId", name,
-        coalesce((capabilities->>'protocol')::int, 1) AS protocol, capabilities->'kinds' AS kinds
+        (capabilities->>'protocol')::int AS protocol, capabilities->'kinds' AS kinds
       FROM node WHERE token_hash = ${hash} AND revoked_at IS NULL`);
   return rows[0] ?? null;
 }
@@ -209,7 +209,7 @@ export async function noteHeartbeat(
   await database.execute(sql`
     UPDATE node SET last_heartbeat_at = now(), draining = ${draining}::boolean,
       capabilities = coalesce(${capabilities ? jsonb(capabilities) : null}, capabilities)
-        || ${jsonb({ loaded, loaded_sizes: loaded && (loaded_sizes ?? null), line })}
+        || ${jsonb({ loaded, loaded_sizes, line })}
      WHERE id = ${nodeId}::uuid`);
 }
 
@@ -244,7 +244,7 @@ export const offering = (kind: string, workspaceId: SQL, also = sql`true`): SQL 
 
 /** Whether a row of `node` has first weights of a set for a variant. */
 export const hasWeights = (dataset: SQL, variant: SQL): SQL =>
-  sql`coalesce(capabilities->'weights', '[]') @>
+  sql`capabilities->'weights' @>
     jsonb_build_array(jsonb_build_object('dataset', ${dataset}, 'variant', ${variant}))`;
 
 /**
@@ -257,7 +257,7 @@ export async function knownWeights(
 ): Promise<InstalledWeights[]> {
   const { rows } = await database.execute<{ weights: InstalledWeights }>(sql`
     SELECT DISTINCT ON (one->>'dataset', one->>'variant') one AS weights
-      FROM node, jsonb_array_elements(coalesce(capabilities->'weights', '[]')) AS one
+      FROM node, jsonb_array_elements(capabilities->'weights') AS one
      WHERE revoked_at IS NULL AND capabilities->'kinds' ? 'train'
        AND (workspace_id IS NULL OR workspace_id IN ${idList(workspaces)})
      ORDER BY one->>'dataset', one->>'variant', last_heartbeat_at DESC NULLS LAST`);
@@ -337,8 +337,7 @@ export const listLineNodes = (
 
 /**
  * The nodes with a direct line on which a workspace may run a workflow: they have all segmenters
- * that its steps name, and are warm with all its models and segmenters open. Nodes of releases that
- * run no workflows are none.
+ * that its steps name, and are warm with all its models and segmenters open.
  */
 export const listWorkflowNodes = (
   database: Database,
@@ -379,13 +378,8 @@ export const listSegmenterNodes = (
 const nameOrDefault = (name: string | null): SQL =>
   sql`coalesce(${name}::text, capabilities->'segmenters'->0->>'name')`;
 
-/** Nodes of older releases do not say at which size: taken is the one it was trained for. */
 const isModelOpen = ({ modelId, imageSize }: OpenedModel): SQL =>
-  sql`CASE jsonb_typeof(capabilities->'loaded_sizes') WHEN 'object'
-    THEN coalesce(
-      capabilities->'loaded_sizes'->${modelId}::text @> to_jsonb(${imageSize}::int), false)
-    ELSE ${isOpen(sql`${modelId}`)} AND ${imageSize}::int
-      = (SELECT image_size FROM model WHERE id = ${modelId}::uuid) END`;
+  sql`capabilities->'loaded_sizes'->${modelId}::text @> to_jsonb(${imageSize}::int)`;
 
 const isOpen = (name: SQL): SQL => sql`capabilities->'loaded' ? (${name})::text`;
 

@@ -251,8 +251,9 @@ const workRoutes: readonly Route[] = [
       const { kinds, wait_seconds } = context.req.valid("json");
       const { service } = context.var;
       const { nodeId, workspaceId, protocol } = nodeFor(context);
-      if (protocol < NODE_PROTOCOL) {
-        const detail = `update this node: it speaks protocol ${protocol}, the service ${NODE_PROTOCOL}`;
+      if (protocol !== NODE_PROTOCOL) {
+        const remedy = protocol < NODE_PROTOCOL ? "update this node" : "this node is too new";
+        const detail = `${remedy}: it speaks protocol ${protocol}, the service ${NODE_PROTOCOL}`;
         throw new Failure("invalid_request", detail);
       }
       const claimant = { nodeId, workspaceId, kinds };

@@ -19,12 +19,12 @@ const IMAGE_BYTES_MAX = 16 * 1024 * 1024;
 type ModelOfRun = Pick<ModelRow, "workspaceId" | "modelId" | "runId">;
 type Dataset = NonNullable<TaskPayload<"device_export">["dataset"]>;
 
-/** The dataset as its run's row keeps it; of older runs parts are missing. */
+/** The dataset as its run's row keeps it; null of a model without a run. */
 async function keptDataset(
   { database }: Pick<Parts, "database">,
   { runId, workspaceId }: ModelOfRun,
-): Promise<Partial<RunDataset> | null> {
-  const { rows } = await database.execute<{ dataset: Partial<RunDataset> | null }>(sql`
+): Promise<RunDataset | null> {
+  const { rows } = await database.execute<{ dataset: RunDataset }>(sql`
     SELECT dataset FROM training_run
      WHERE id = ${runId}::uuid AND workspace_id = ${workspaceId}::uuid`);
   return rows[0]?.dataset ?? null;
@@ -36,7 +36,7 @@ export async function datasetOf(
   model: ModelOfRun,
 ): Promise<Dataset | null> {
   const kept = await keptDataset(parts, model);
-  if (!kept?.manifest?.key || !kept.sources) return null;
+  if (!kept) return null;
   const { manifest, sources } = kept;
   if (!(await parts.bucket.head(manifest.key))) return null;
   return {
@@ -67,7 +67,7 @@ export async function knownOf(
   const kept = await keptDataset(parts, model);
   const metadata: Record<string, string> = { name: model.name, version: String(model.version) };
   if (model.runId) metadata.run = model.runId;
-  if (kept?.sha256) metadata.dataset_sha256 = kept.sha256;
+  if (kept) metadata.dataset_sha256 = kept.sha256;
   const videos = (kept?.videos ?? []).slice(0, DATASET_IMAGES_MAX);
   const images = await Promise.all(videos.map((id) => frameOf(parts, model, id)));
   return {

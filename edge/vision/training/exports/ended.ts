@@ -19,9 +19,7 @@ type Result = TaskResult<"device_export">;
 /** How much larger a file may be than was foretold. */
 const BYTES_SHARE_MAX = 1.25;
 
-/** What a task was given; one of an older release says neither precision nor artifact. */
-const payloadOf = ({ payload }: Task): Payload =>
-  Object.assign({ precision: "fp32", artifact: "file" }, payload as Payload);
+const payloadOf = ({ payload }: Task): Payload => payload as Payload;
 
 /** Checks a file as its node announced it; see `TaskHandlers.seal`. */
 export async function sealModelExport(

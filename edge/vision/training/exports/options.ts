@@ -93,17 +93,12 @@ function oneOf<Value extends string>(
 export function fingerprintOf(options: ExportOptions): string {
   const { format, artifact, precision, output, size, batch: images } = options;
   const { calibrationImages } = options;
-  const more = [
-    ...(artifact === "file" ? [] : [artifact]),
-    // As it was written when there was no other precision.
-    ...(precision === "fp32" ? [] : [precision]),
-    ...(calibrationImages === null ? [] : [`of ${calibrationImages}`]),
-  ];
-  const form = [format, ...more, output, size.join("x")].join(" ");
+  const ranges = calibrationImages === null ? [] : [`of ${calibrationImages}`];
+  const form = [format, artifact, precision, ...ranges, output, size.join("x")].join(" ");
   return `${form} batch ${images ?? "dynamic"}`;
 }
 
-/** The kind of task that makes a file: older nodes do what they always did. */
+/** The kind of task that makes a file: what is made at once waits for no longer build. */
 export function kindOf({ format, artifact, precision }: Omit<ExportOptions, "size">): ExportKind {
   if (artifact === "engine") return "engine_export";
   return format === "onnx" && precision === "fp32" ? "model_export" : "device_export";
@@ -112,13 +107,12 @@ export type ExportKind = Extract<TaskKind, "model_export" | "device_export" | "e
 export const EXPORT_KINDS = ["model_export", "device_export", "engine_export"] as const;
 
 /** What decides how many bytes a file takes. */
-type SizedOptions = Pick<ExportOptions, "size"> &
-  Partial<Pick<ExportOptions, "format" | "artifact" | "precision">>;
+type SizedOptions = Pick<ExportOptions, "size" | "format" | "artifact" | "precision">;
 
 /** Bytes that a file will have, within some per cent: its weights, anchors, names and graph. */
 export function expectedBytes(
   { variant, task, classes }: Pick<ModelRow, "variant" | "task" | "classes">,
-  { size: [height, width], format = "onnx", artifact = "file", precision = "fp32" }: SizedOptions,
+  { size: [height, width], format, artifact, precision }: SizedOptions,
 ): number {
   const graph = deployed(detectorGraph(variant, classes.length, task));
   const cells = LEVEL_STRIDES.map((stride) => (height / stride) * (width / stride));

@@ -98,7 +98,7 @@ async function exportRecord(parts: Parts, row: StandingRow, model: ModelRow): Pr
     sha256: row.sha256,
     opset: row.opset,
     // In the order of its fields, which the database does not keep.
-    verification: verificationOf(row),
+    verification: row.verification && ExportVerification.parse(row.verification),
     recommended_confidence: row.recommendedConfidence,
     calibration_images: row.calibratedOn ?? row.calibrationImages,
     not_verified: notVerified(row, model),
@@ -109,18 +109,6 @@ async function exportRecord(parts: Parts, row: StandingRow, model: ModelRow): Pr
     ended_at: row.endedAt,
   };
 }
-
-/** Files that were made before there were such figures lack them. */
-const verificationOf = ({ verification }: ExportRow): ModelExport["verification"] =>
-  verification && ExportVerification.parse(Object.assign({}, LACKED, verification));
-
-const LACKED = {
-  confidence_ratio: null,
-  accuracy: null,
-  box_difference_p99: null,
-  masks: null,
-  engine: null,
-};
 
 /** Such as `cells-v2-640x480-int8.onnx`; the model's name without what file systems refuse. */
 function filenameOf(row: ExportRow, model: ModelRow): string {

@@ -21,8 +21,8 @@ export interface RunDataset {
   videos: string[];
   train: number;
   val: number;
-  /** Frames that the gap of the split left out; absent in rows of older releases. */
-  leftOut?: { frames: number; annotatedFrames: number };
+  /** Frames that the gap of the split left out. */
+  leftOut: { frames: number; annotatedFrames: number };
 }
 
 type Split = Pick<TrainSettings, "seed" | "val_share">;

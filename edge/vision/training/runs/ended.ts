@@ -166,18 +166,18 @@ const uniqueEpochs = (result: Result | null) => [
  * somebody asked for besides has no round.
  */
 export const insertModel = (
-  { weights, parameters, metrics, metrics_rule, confidence_bins: bins }: TrainedModel,
+  { weights, parameters, metrics, confidence_bins: bins }: TrainedModel,
   { round }: { round: SQL },
 ): SQL => sql`
   INSERT INTO model (id, workspace_id, project_id, run_id, round, name, version, variant, task,
-    classes, image_size, parameters, storage_key, bytes, sha256, metrics, metrics_rule,
+    classes, image_size, parameters, storage_key, bytes, sha256, metrics,
     confidence_bins, created_by)
   SELECT ${crypto.randomUUID()}::uuid, workspace_id, project_id, id, ${round}, name,
     (SELECT coalesce(max(version), 0) + 1 FROM model m
       WHERE m.workspace_id = held.workspace_id AND m.name = held.name),
     settings->>'variant', settings->>'task', classes, (settings->>'image_size')::int,
     ${parameters}::bigint, ${weights.key}, ${weights.bytes}::bigint, ${weights.sha256},
-    ${jsonb(metrics)}, ${metrics_rule}, ${bins ? jsonb(bins) : null}::jsonb, created_by FROM held
+    ${jsonb(metrics)}, ${bins ? jsonb(bins) : null}::jsonb, created_by FROM held
   ON CONFLICT (run_id, round) DO NOTHING`;
 
 /**

@@ -70,8 +70,8 @@ const RUN = selection({
   resolved: typed<ResolvedSettings | null>(r.resolved),
   /** In index order. */
   classes: r.classes,
-  datasetSha256: sql<string | null>`r.dataset->>'sha256'`,
-  leftOut: sql<RunDataset["leftOut"] | null>`r.dataset->'leftOut'`,
+  datasetSha256: sql<string>`r.dataset->>'sha256'`,
+  leftOut: sql<RunDataset["leftOut"]>`r.dataset->'leftOut'`,
   round: r.round,
   checkpoint: sql<Checkpoint | null>`r.checkpoint - 'fence'`,
   live: typed<Live>(r.live),
@@ -131,13 +131,13 @@ export const runRecord = (row: RunRow): TrainingRun => {
     status: row.state,
     failure: row.failure,
     stop_requested: row.stopRequested,
-    // What could not be chosen in the release of an older run has its default.
+    // In the order of its fields, which the database does not keep.
     settings: TrainSettings.parse(row.settings),
     resolved: row.resolved,
     classes: row.classes,
     dataset_sha256: row.datasetSha256,
-    left_out_frames: row.leftOut?.frames ?? null,
-    left_out_annotated_frames: row.leftOut?.annotatedFrames ?? null,
+    left_out_frames: row.leftOut.frames,
+    left_out_annotated_frames: row.leftOut.annotatedFrames,
     intervention: row.intervention,
     epoch: row.last?.epoch ?? 0,
     epochs: row.settings.epochs,

@@ -42,6 +42,7 @@ const found = (task: ClaimedTask, only: (frame: number) => boolean = () => true)
     })),
     segmenter: "scripted",
     seconds: 0.1,
+    warnings: [],
   };
 };
 let manifest: ExportManifest;

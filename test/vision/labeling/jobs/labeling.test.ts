@@ -48,6 +48,7 @@ const found = (task: ClaimedTask) => {
     })),
     segmenter: "scripted",
     seconds: 0.1,
+    warnings: [],
   };
 };
 

@@ -50,6 +50,7 @@ const answer = (frames: readonly number[], people = 2) => ({
   })),
   segmenter: "scripted",
   seconds: 0.1,
+  warnings: [],
 });
 
 /** How the service took a report of frames: its status, and the words of a refusal. */

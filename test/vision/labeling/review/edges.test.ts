@@ -200,25 +200,6 @@ describe("classes of a job", () => {
   });
 });
 
-describe("an edit of an older release, whose log knows fewer fields", () => {
-  it("is undone, and leaves the fields alone that it does not know", async () => {
-    const id = await labeled();
-    await world.visionDatabase.execute(sql`
-      UPDATE annotation SET track_id = 7 WHERE job_id = ${id}::uuid`);
-    await admin.ok("POST", `/jobs/${id}/annotations/review`, { accepted: true });
-    const { change_id } = await newestChange(id);
-    const newer = sql`'{track_id,keyframe,confidence,source}'::text[]`;
-    await world.visionDatabase.execute(sql`
-      UPDATE change_item SET before = before - ${newer}, after = after - ${newer}
-       WHERE change_id = ${change_id}::uuid`);
-    expect(await undo({ change_id })).toEqual({ restored: 2 * FRAMES, kept: 0 });
-    const items = await all(id);
-    expect(new Set(items.map((one) => [one.accepted, one.track_id, one.source].join()))).toEqual(
-      new Set([",7,model"]),
-    );
-  });
-});
-
 describe("a copy of a job", () => {
   it("is as done as the job is", async () => {
     const id = await labeled();

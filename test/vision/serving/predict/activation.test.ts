@@ -6,6 +6,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { TASK_KINDS } from "../../../../shared/tasks/tasks.ts";
 import { ServeStatus } from "../../../../shared/wire/serving.ts";
 import { Model } from "../../../../shared/wire/training.ts";
+import { openModels } from "../../../support/nodes.ts";
 import { type RegisteredModel, registerModel } from "../../../support/registered-model.ts";
 import {
   colleague,
@@ -186,13 +187,8 @@ describe("activating", () => {
 });
 
 describe("the status", () => {
-  const beat = (loaded: string[], sizes?: Record<string, number[]>) =>
-    node.api.ok("POST", "/node/heartbeat", {
-      tasks: [],
-      draining: false,
-      loaded,
-      loaded_sizes: sizes,
-    });
+  const beat = (loaded: string[], sides?: number[]) =>
+    node.api.ok("POST", "/node/heartbeat", { tasks: [], ...openModels(loaded, sides) });
 
   it("says where the active model is open, is being opened, or could not be", async () => {
     const [modelId = ""] = await active();
@@ -207,12 +203,9 @@ describe("the status", () => {
     await beat([modelId, ABSENT]);
     expect(await status()).toMatchObject({ warm_up: "warm", nodes: { able: 1, warm: 1 } });
     // At another size it is to be opened first.
-    await beat([modelId], { [modelId]: [64] });
+    await beat([modelId], [64]);
     expect(await status()).toMatchObject({ warm_up: "cold", nodes: { able: 1, warm: 0 } });
-    await beat([modelId], { [modelId]: [64, 96] });
-    expect(await status()).toMatchObject({ warm_up: "warm", nodes: { able: 1, warm: 1 } });
-    // What an older release says after a newer one is believed for itself.
-    await beat([modelId]);
+    await beat([modelId], [64, 96]);
     expect(await status()).toMatchObject({ warm_up: "warm", nodes: { able: 1, warm: 1 } });
     await beat([ABSENT]);
     const seen: string[] = [];
@@ -226,7 +219,8 @@ describe("the status", () => {
     expect(seen).toEqual(["warming"]);
     expect(await status()).toMatchObject({ warm_up: "failed", failure: "the weights lack a" });
     expect(await active()).toEqual([modelId]);
-    await node.api.ok("POST", "/node/heartbeat", { tasks: [], draining: true, loaded: [modelId] });
+    const draining = { tasks: [], draining: true, ...openModels([modelId]) };
+    await node.api.ok("POST", "/node/heartbeat", draining);
     expect(await status()).toMatchObject({ health: "no_node", nodes: { able: 0, warm: 0 } });
     await beat([]);
   });

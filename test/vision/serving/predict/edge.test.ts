@@ -16,7 +16,7 @@ import { EDGE_PIXELS_MAX } from "../../../../shared/wire/edge-inference.ts";
 import { ServeStatus } from "../../../../shared/wire/serving.ts";
 import { Model } from "../../../../shared/wire/training.ts";
 import { form, jpeg, png } from "../../../support/media.ts";
-import { CAPABILITIES, introduce } from "../../../support/nodes.ts";
+import { CAPABILITIES, introduce, openModels } from "../../../support/nodes.ts";
 import { type RegisteredModel, registerModel } from "../../../support/registered-model.ts";
 import { type Api, apiAs } from "../../../support/scripted-node.ts";
 import { newTenant, type Person, register } from "../../../support/vision.ts";
@@ -427,7 +427,8 @@ describe("with a node", () => {
     try {
       await expect.poll(() => life).toBeGreaterThan(0);
       socket.send(encodeFrame({ kind: "grant", value: 1 }));
-      await tell("POST", "/node/heartbeat", { tasks: [], line: true, loaded: [model.model_id] });
+      const opened = openModels([model.model_id], [SIDE]);
+      await tell("POST", "/node/heartbeat", { tasks: [], line: true, ...opened });
       // Longer than the service believes which nodes are there.
       await new Promise((done) => setTimeout(done, 1_100));
       const file = await photo(300, 200).jpeg().toBuffer();
@@ -435,7 +436,7 @@ describe("with a node", () => {
       await expect.poll(() => asked.length).toBe(1);
       // Its one place is taken.
       await foundAtEdge(file);
-      const body = { predictions: [], width: 300, height: 200 };
+      const body = { predictions: [], width: 300, height: 200, batch: 1, cold: false };
       const payload = Buffer.from(JSON.stringify(body));
       const [id = 0] = asked;
       socket.send(

@@ -15,7 +15,6 @@ const found = (more: object) => ({ ...ANSWER, predictions: [FOUND, { ...FOUND, .
 const GOOD: Record<string, unknown> = {
   "an answer": ANSWER,
   "no objects": { ...ANSWER, predictions: [] },
-  "an older node's": { predictions: [FOUND], width: 64, height: 48 },
   "more than is known": { ...found({ track: 7 }), engine: "x" },
   "fields in another order": { ...ANSWER, predictions: [{ bbox: BOX, confidence: 1, class: "" }] },
   masks: { ...found({ mask: RLE }), masks_left_out: 0 },
@@ -27,6 +26,8 @@ const BAD: Record<string, unknown> = {
   "a list": [ANSWER],
   "no list": { ...ANSWER, predictions: { 0: FOUND, length: 1 } },
   "no size": { ...ANSWER, width: 0 },
+  "no batch": { ...ANSWER, batch: undefined },
+  "no word of a cold start": { ...ANSWER, cold: undefined },
   "half a batch": { ...ANSWER, batch: 1.5 },
   "an object that is none": { ...ANSWER, predictions: [FOUND, null] },
   "a list as an object": { ...ANSWER, predictions: [["a", 0.5, BOX]] },

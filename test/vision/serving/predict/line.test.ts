@@ -25,6 +25,8 @@ const FOUND: LineAnswer = {
   predictions: [{ class: "disc", confidence: 0.9, bbox: [1, 2, 30, 40] }],
   width: 64,
   height: 48,
+  batch: 1,
+  cold: false,
 };
 
 /** Of an image of 64 × 48 pixels, in more pieces than an answer's masks may have. */
@@ -65,7 +67,7 @@ afterEach(() => {
 interface EndOptions {
   capacity?: number;
   warm?: boolean;
-  /** The sizes that the model is open for; told by nodes of this release. */
+  /** The sizes that the model is open for; its own when omitted. */
   sizes?: number[];
 }
 const lineEnd = async (
@@ -73,8 +75,7 @@ const lineEnd = async (
   { capacity, warm = true, sizes }: EndOptions = {},
 ): Promise<LineEnd> => {
   const loaded = warm ? [model.model_id] : [];
-  const open = sizes && { [model.model_id]: sizes };
-  const options = { loaded, sizes: open, ...(capacity ? { capacity } : {}) };
+  const options = { loaded, sizes, ...(capacity ? { capacity } : {}) };
   const end = await openLineEnd(world, node, options);
   ends.push(end);
   return end;
@@ -337,7 +338,7 @@ describe("a request for masks", () => {
   });
 
   it.each([
-    ["none, as of a node of an older release", {}],
+    ["none", {}],
     ["another form", { mask: { polygon: [0, 1, 1, 1, 1, 11] } }],
     ["runs of another image", { mask: { rle: { ...runs, size: [64, 48] } } }],
     ["runs that do not fill it", { mask: { rle: { ...runs, counts: [1, 10] } } }],

@@ -274,7 +274,7 @@ describe("POST /predict/video", () => {
     const response = await working(long, () => annotator.send("POST", "/predict/video", clip()));
     expect(response.status).toBe(413);
     expect(await response.json()).toMatchObject({ code: "too_many_frames", detail });
-    // A node of an older release cuts the clip and tells so.
+    // A node that cuts the clip all the same.
     const cutting: NonNullable<Script["predict"]> = (task, by) => ({
       ...(finding(3)(task, by) as object),
       left_out: 10,

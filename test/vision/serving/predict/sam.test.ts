@@ -200,7 +200,8 @@ describe("POST /predict/sam", () => {
     expect((await codeOf(second)).slice(0, 2)).toEqual([429, "overloaded"]);
     const path = `/predict/image?model_id=${model.model_id}`;
     const predicted = w.annotator.send("POST", path, form(image()));
-    end.answer(await end.request(2), { predictions: [], width: WIDTH, height: HEIGHT });
+    const nothing = { predictions: [], width: WIDTH, height: HEIGHT, batch: 1, cold: false };
+    end.answer(await end.request(2), nothing);
     expect((await predicted).status).toBe(200);
     end.answer(id, resultOf([]));
     expect((await first).status).toBe(200);
@@ -224,10 +225,12 @@ describe("POST /predict/sam", () => {
     expect((await codeOf(lost)).slice(0, 2)).toEqual([503, "no_node"]);
   });
 
-  it("never reaches a node of a release that does not know it", async () => {
-    const old = await w.opened({ capabilities: { ...SEGMENTING, kinds: ["predict", "preview"] } });
+  it("never reaches a node that does not say that it takes the kind", async () => {
+    const other = await w.opened({
+      capabilities: { ...SEGMENTING, kinds: ["predict", "preview"] },
+    });
     expect((await codeOf(await w.ask(image(), PERSON))).slice(0, 2)).toEqual([503, "no_node"]);
-    expect(old.frames.filter(({ kind }) => kind !== "hello")).toEqual([]);
+    expect(other.frames.filter(({ kind }) => kind !== "hello")).toEqual([]);
   });
 
   it.each<[string, string, number, string]>([

@@ -1,7 +1,6 @@
 // Models as files of every format and precision, asked for over HTTP and made by nodes that answer
 // as scripted. Goal: each format has its defaults, and 422 names what cannot be made; int8 has
-// images to be made by, and ranges that are found once; nodes of older releases go on; an alias
-// takes its files along.
+// images to be made by, and ranges that are found once; an alias takes its files along.
 
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
@@ -11,7 +10,7 @@ import type { ClaimedTask } from "../../../../shared/tasks/node-protocol.ts";
 import { TASK_KINDS, type TaskPayload, type TaskResult } from "../../../../shared/tasks/tasks.ts";
 import { ModelExport } from "../../../../shared/wire/exports.ts";
 import { giveDataset } from "../../../support/model-dataset.ts";
-import { exportedBy, exportedFile } from "../../../support/model-exports.ts";
+import { exportedBy } from "../../../support/model-exports.ts";
 import { CAPABILITIES, introduce } from "../../../support/nodes.ts";
 import { registerModel } from "../../../support/registered-model.ts";
 import {
@@ -135,30 +134,30 @@ describe("a format", () => {
     ]);
   });
 
-  it("is made by nodes that know it, and ONNX in single precision by older ones, too", async () => {
+  it("is made by a task of its own kind where it is ONNX in single precision", async () => {
     const made = [{ format: "onnx" }, { format: "onnx", precision: "fp16" }, { format: "tflite" }];
     for (const more of made) await begun(more);
     const first = await claimed(["model_export"]);
     expect(payloadOf(first)).toMatchObject({ format: "onnx", precision: "fp32" });
     expect(await node.claim(["model_export"])).toBeNull();
-    // What an older node says of its file lacks what it did not look at.
-    const bytes = new TextEncoder().encode("made by an older node");
-    await node.write(first, { key: payloadOf(first).file.key }, bytes);
-    const { verification, ...plain } = exportedFile(bytes);
-    const figures: Record<string, unknown> = { ...verification };
-    const unknown = ["confidence_ratio", "accuracy", "box_difference_p99", "masks", "engine"];
-    for (const name of unknown) delete figures[name];
-    const { bytes: size, sha256, opset, seconds } = plain;
-    const result = { bytes: size, sha256, opset, seconds, verification: figures };
+    const result = await exportedBy(first, node);
     const response = await node.finish(first, { outcome: "finished", result });
     expect(await response.json()).toMatchObject({ status: "finished" });
-    const { export_id } = payloadOf(first);
-    expect(await read(export_id)).toMatchObject({
-      status: "completed",
-      recommended_confidence: null,
-      verification: Object.fromEntries(unknown.map((name) => [name, null])),
-    });
     await node.work();
+  });
+
+  it("is refused where its figures are not whole", async () => {
+    const { export_id } = await begun({ format: "tflite" });
+    const task = await claimed();
+    const { recommended_confidence: _, ...result } = await exportedBy(task, node);
+    const response = await node.finish(task, { outcome: "finished", result });
+    expect(await response.json()).toMatchObject({
+      problem: expect.stringMatching(/^result\.recommended_confidence: /),
+    });
+    expect(await read(export_id)).toMatchObject({ status: "queued" });
+    const again = await claimed();
+    await node.finish(again, { outcome: "finished", result: await exportedBy(again, node) });
+    expect(await read(export_id)).toMatchObject({ status: "completed" });
   });
 });
 
@@ -351,7 +350,8 @@ describe("a promotion", () => {
 
   it("is refused as a whole where not all files have room, and those that are there need none", async () => {
     const model = { variant: "det26n", task: "detection", classes: ["disc", "square", "star"] };
-    const each = expectedBytes(model as Parameters<typeof expectedBytes>[0], { size: [96, 96] });
+    const file = { format: "onnx", artifact: "file", precision: "fp32", size: [96, 96] } as const;
+    const each = expectedBytes(model as Parameters<typeof expectedBytes>[0], file);
     const tight = await createWorld({
       services: ["vision"],
       environment: { vision: { WORKSPACE_BYTES_MAX: String(each + 1_000) } },

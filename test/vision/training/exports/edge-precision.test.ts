@@ -119,7 +119,7 @@ it("has the files made each minute of models that the edge may be asked for", as
   const [active, aliased, named, idle, empty, unnamed] = await Promise.all(
     names.map((name) => trainedAs({ name })),
   );
-  // Moved by what warms no model: a rollback to one that is open does not, nor did older releases.
+  // Moved by what warms no model: a rollback to one that is open does not.
   const { visionDatabase: database } = world;
   await database.execute(sql`UPDATE model SET classes = '{}' WHERE id = ${empty}::uuid`);
   await database.execute(sql`UPDATE model SET active = false`);

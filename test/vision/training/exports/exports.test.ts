@@ -322,9 +322,9 @@ describe("what a node says of its file", () => {
     const { body } = await finished(await claimed(), good);
     expect(body.problem).toMatch(/of 16 bytes is not in the store/);
     const task = await claimed();
-    const { model, size, file } = payloadOf(task);
-    const large = new Uint8Array(Math.ceil(expectedBytes(model, { size }) * 1.3));
-    await node.write(task, { key: file.key }, large);
+    const payload = payloadOf(task);
+    const large = new Uint8Array(Math.ceil(expectedBytes(payload.model, payload) * 1.3));
+    await node.write(task, { key: payload.file.key }, large);
     const reply = await finished(task, exportedFile(large));
     expect(reply.body.problem).toMatch(/more than such a model takes/);
     await claimed();

@@ -17,7 +17,7 @@ describe("the workspace's quota", () => {
   it("counts files that are there and those that are being made, and no others", async () => {
     const each = expectedBytes(
       { variant: "det26n", task: "detection", classes: ["disc", "square", "star"] },
-      { size: [96, 96] },
+      { format: "onnx", artifact: "file", precision: "fp32", size: [96, 96] },
     );
     const bytesMax = each + 1_000;
     const tight = await createWorld({

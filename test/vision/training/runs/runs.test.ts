@@ -377,6 +377,7 @@ describe("a run that succeeds", () => {
           parameters: 1,
           epoch: 1,
           metrics: {},
+          confidence_bins: null,
         };
         const result = { stopped: false, history: [], resolved: null, model, checkpoint: null };
         const outcome = { outcome: "finished" as const, result: { ...result, artifacts: [] } };
