@@ -81,7 +81,10 @@ describe("a quantity of the script", () => {
     ["edge/vision/base/tally.ts", "const SEND_AFTER_MS = 3_000;"],
     ["edge/vision/serving/endpoints/meter-object.ts", "const FLUSH_MS = 10_000;"],
     ["edge/vision/fleet/devices/beats.ts", "const WHOLE_MS = DAY;"],
-    ["edge/vision/fleet/devices/beats.ts", "const MEANS_MS = 30 * DAY;"],
+    [
+      "edge/vision/fleet/devices/beats.ts",
+      'export const KEPT_MEANS = keep(deviceMean, "at", { days: 30 });',
+    ],
     ["edge/markets/store/compact.ts", "vintages: 64,"],
     ["edge/http/config.ts", "export const objectGraceDays = () => whole(0, 3_650).default(35);"],
     ["edge/markets/store/archive.ts", "ageMs: 90 * 86_400_000,"],
