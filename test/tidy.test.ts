@@ -22,6 +22,7 @@ import * as targetsSchema from "../db/vision/targets.ts";
 import * as trainingSchema from "../db/vision/training.ts";
 import * as workflowsSchema from "../db/vision/workflows.ts";
 import { ERRORS } from "../shared/errors.ts";
+import { EXPORT_FORMATS } from "../shared/tasks/tasks.ts";
 import type { Statement } from "./contract/statement.ts";
 import { unassigned, unawaited } from "./tidy/commands.ts";
 import {
@@ -301,6 +302,11 @@ describe("documents", () => {
     expect(wordsOf(read("README.md"))).toBeLessThanOrEqual(README_WORDS_MAX);
     expect(wordsOf(read("CONTRIBUTING.md"))).toBeLessThanOrEqual(CONTRIBUTING_WORDS_MAX);
     expect(wordsOf("one two\n")).toBe(2);
+  });
+
+  it("name each format of datasets in the page of labeling", () => {
+    const page = read("edge/vision/labeling/README.md");
+    expectNone(unnamed(EXPORT_FORMATS, page), "tell of it in edge/vision/labeling/README.md");
   });
 
   it("name files in CONTRIBUTING that are there", () => {

@@ -10,7 +10,8 @@ type ValueOf<C extends Column> =
   | (C["_"]["dataType"] extends "date" ? string : C["_"]["data"])
   | (C["_"]["notNull"] extends true ? never : null);
 
-type Columns<T extends Table> = T["_"]["columns"];
+/** The columns of a table, by their names in code. */
+export type Columns<T extends Table> = T["_"]["columns"];
 
 /** The row that a list of columns makes. */
 export type RowOf<List> = List extends SQL<infer Row> ? Row : never;
@@ -71,20 +72,3 @@ export const rowsOf =
     // The list is what the statement selects.
     return rows as Row[];
   };
-
-/**
- * The columns of a table, and their values in a copy of a row: as they are, but for `changes`. For
- * `INSERT INTO table`; what follows is where the row comes from. A column that is added is copied.
- */
-export function copyOf<T extends Table>(
-  table: T,
-  changes: { [Name in keyof Columns<T>]?: SQL },
-): SQL {
-  const columns = Object.entries(getTableColumns(table)).map(([key, { name }]) => ({
-    name: sql.identifier(name),
-    value: changes[key as keyof Columns<T>] ?? sql.identifier(name),
-  }));
-  const names = columns.map(({ name }) => sql`${name}`);
-  const values = columns.map(({ value }) => sql`${value}`);
-  return sql`(${sql.join(names, sql`, `)}) SELECT ${sql.join(values, sql`, `)}`;
-}

@@ -222,7 +222,8 @@ export const MEANINGS: Readonly<Record<string, string>> = {
   project_id: "the project",
   prompt: "words that the segmenter was given for the class",
   problem: "why the result was refused; absent where it was taken",
-  protocol: "which protocol of nodes it speaks; one that is too old is given no task",
+  protocol:
+    "which protocol of nodes it speaks; a node of another one than the service's is given no task",
   prompts: "words that were looked for",
   purged: "how many tasks were dropped",
   queue_depth: "tasks that wait",

@@ -155,6 +155,14 @@ describe("every provider", () => {
   });
 });
 
+it("has a pipeline, whichever provider it is", () => {
+  const used = new Set(PIPELINES.map(({ provider }) => provider));
+  expect(
+    PROVIDER_IDS.filter((id) => !used.has(id)),
+    "list it in ingest/pipelines.ts",
+  ).toEqual([]);
+});
+
 describe("every pipeline", () => {
   const rows = read("edge/markets/README.md")
     .split("\n")

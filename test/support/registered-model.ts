@@ -40,3 +40,19 @@ export async function registerModel(
       ${made.image_size}::int, 1, ${key}, ${file.length}::bigint, ${made.sha256}`);
   return { ...made, name };
 }
+
+/** The same, and the workspace's active model. */
+export async function activeModel(
+  world: Parameters<typeof registerModel>[0],
+  workspaceId: string,
+  more: Parameters<typeof registerModel>[2] = {},
+): Promise<RegisteredModel> {
+  const model = await registerModel(world, workspaceId, more);
+  const own = sql`workspace_id = ${workspaceId}::uuid`;
+  // Two statements: at no moment are two of them active.
+  await world.visionDatabase.execute(sql`UPDATE model SET active = false WHERE ${own} AND active`);
+  await world.visionDatabase.execute(
+    sql`UPDATE model SET active = true WHERE id = ${model.model_id}::uuid`,
+  );
+  return model;
+}

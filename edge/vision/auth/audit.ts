@@ -4,8 +4,17 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import type { Context } from "hono";
+import { auditEntry } from "../../../db/vision/audit.ts";
+import { account } from "../../../db/vision/schema.ts";
 import { DAY } from "../../../shared/time.ts";
-import { wireTime } from "../../http/database.ts";
+import {
+  columnsOf,
+  joinedColumnsOf,
+  type RowOf,
+  rowsOf,
+  selection,
+  typed,
+} from "../../http/selection.ts";
 import type { Parts } from "../base/parts.ts";
 import { FORGOTTEN_MAX, type Retention } from "../base/retention.ts";
 import { callerOf, type Realm, within } from "./scope.ts";
@@ -110,20 +119,23 @@ export const moveChanges = (subject: string): Changes => ({
   from: sql`moved`,
 });
 
+const e = columnsOf(auditEntry, "e");
+const a = joinedColumnsOf(account, "a");
+const ENTRY = selection({
+  entry_id: e.id,
+  at: e.at,
+  actor_id: e.actorId,
+  actor_name: a.displayName,
+  actor_kind: e.actorKind,
+  action: typed<AuditAction>(e.action),
+  subject: e.subject,
+  workspace_id: e.workspaceId,
+  before: typed<Record<string, unknown> | null>(e.before),
+  after: typed<Record<string, unknown> | null>(e.after),
+  request_id: e.requestId,
+});
 /** An entry of the log, as the wire has it. */
-export interface AuditEntry extends Record<string, unknown> {
-  entry_id: number;
-  at: string;
-  actor_id: string | null;
-  actor_name: string | null;
-  actor_kind: ActorKind;
-  action: AuditAction;
-  subject: string;
-  workspace_id: string | null;
-  before: Record<string, unknown> | null;
-  after: Record<string, unknown> | null;
-  request_id: string | null;
-}
+export type AuditEntry = RowOf<typeof ENTRY>;
 
 /** Which entries are meant; each member narrows it. */
 export interface AuditFilter {
@@ -159,13 +171,10 @@ export async function listAuditEntries(
     to !== undefined && sql`e.at < ${instant(to)}`,
     before !== undefined && sql`e.id < ${before}::bigint`,
   ].filter((one): one is SQL => Boolean(one));
-  const { rows } = await database.execute<AuditEntry>(sql`
-    SELECT e.id::float8 AS entry_id, ${wireTime(sql`e.at`)} AS at, e.actor_id::text,
-      a.display_name AS actor_name, e.actor_kind, e.action, e.subject, e.workspace_id::text,
-      e.before, e.after, e.request_id
-      FROM audit_entry e LEFT JOIN account a ON a.id = e.actor_id
+  const rows = await rowsOf(database, ENTRY)`
+    SELECT ${ENTRY} FROM audit_entry e LEFT JOIN account a ON a.id = e.actor_id
      WHERE ${sql.join(conditions, sql` AND `)}
-     ORDER BY e.id DESC LIMIT ${limit + 1}::int`);
+     ORDER BY e.id DESC LIMIT ${limit + 1}::int`;
   const items = rows.slice(0, limit);
   return { items, next: rows.length > limit ? (items.at(-1)?.entry_id ?? null) : null };
 }

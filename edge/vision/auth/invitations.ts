@@ -3,10 +3,12 @@
 // when its maker is no admin of the workspace any more.
 
 import { type SQL, sql } from "drizzle-orm";
-import { Failure } from "../../../shared/errors.ts";
+import { invitation, workspace } from "../../../db/vision/schema.ts";
+import { assert, Failure } from "../../../shared/errors.ts";
 import { DAY, iso } from "../../../shared/time.ts";
 import { ROLES, type Role } from "../../../shared/wire/vision.ts";
 import { wireTime } from "../../http/database.ts";
+import { columnsOf, type RowOf, rowsOf, selection } from "../../http/selection.ts";
 import type { Parts, RegistrationMode } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
 import { type Act, auditEntries } from "./audit.ts";
@@ -18,31 +20,30 @@ const CODE_BYTES = 16;
 /** Days after its end that an invitation is still listed. */
 export const LISTED_DAYS = 30;
 
-/** An invitation as the wire has it; its code is shown once. */
-export interface Invitation extends Record<string, unknown> {
-  invitation_id: string;
-  workspace_id: string;
-  workspace_name: string;
-  role: Role;
-  email: string | null;
-  invited_by: string | null;
-  created_at: string;
-  expires_at: string;
-  status: "open" | "used" | "expired" | "revoked";
-}
-
 /** Whether the maker of an invitation `i` is an admin of its workspace still: else it ends. */
 const HOLDS = sql`EXISTS (SELECT FROM membership m WHERE m.workspace_id = i.workspace_id
   AND m.account_id = i.created_by AND m.role = 'admin')`;
 
-const STATUS = sql`CASE WHEN i.used_at IS NOT NULL THEN 'used'
+const STATUS = sql<
+  "open" | "used" | "expired" | "revoked"
+>`CASE WHEN i.used_at IS NOT NULL THEN 'used'
   WHEN i.revoked_at IS NOT NULL OR NOT ${HOLDS} THEN 'revoked' WHEN i.expires_at <= now() THEN 'expired'
   ELSE 'open' END`;
 
-const FIELDS = sql`i.id::text AS invitation_id, i.workspace_id::text, w.name AS workspace_name,
-  i.role, i.email, (SELECT display_name FROM account WHERE id = i.created_by) AS invited_by,
-  ${wireTime(sql`i.created_at`)} AS created_at, ${wireTime(sql`i.expires_at`)} AS expires_at,
-  ${STATUS} AS status`;
+const i = columnsOf(invitation, "i");
+const INVITATION = selection({
+  invitation_id: i.id,
+  workspace_id: i.workspaceId,
+  workspace_name: columnsOf(workspace, "w").name,
+  role: i.role,
+  email: i.email,
+  invited_by: sql<string | null>`(SELECT display_name FROM account WHERE id = i.created_by)`,
+  created_at: i.createdAt,
+  expires_at: i.expiresAt,
+  status: STATUS,
+});
+/** An invitation as the wire has it; its code is shown once. */
+export type Invitation = RowOf<typeof INVITATION>;
 
 /** Invites into a workspace for some days; with an email, the account of that email alone. */
 export async function createInvitation(
@@ -67,10 +68,11 @@ export async function createInvitation(
         ${act.actorId}::uuid, ${iso(now)}::timestamptz, ${iso(now + days * DAY)}::timestamptz)
       RETURNING id, workspace_id, role)
     ${entry}`);
-  const { rows } = await parts.database.execute<Invitation>(sql`
-    SELECT ${FIELDS} FROM invitation i JOIN workspace w ON w.id = i.workspace_id
-     WHERE i.id = ${id}::uuid`);
-  return { ...(rows[0] as Invitation), code };
+  const [made] = await rowsOf(parts.database, INVITATION)`
+    SELECT ${INVITATION} FROM invitation i JOIN workspace w ON w.id = i.workspace_id
+     WHERE i.id = ${id}::uuid`;
+  assert(made, "an invitation that was just made is there");
+  return { ...made, code };
 }
 
 const newCode = (): string => CODE_PREFIX + randomText(CODE_BYTES);
@@ -83,11 +85,10 @@ export async function listInvitations(
   workspaceIds: readonly string[],
   page: { offset: number; limit: number },
 ): Promise<Invitation[]> {
-  const { rows } = await database.execute<Invitation>(sql`
-    SELECT ${FIELDS} FROM invitation i JOIN workspace w ON w.id = i.workspace_id
+  return await rowsOf(database, INVITATION)`
+    SELECT ${INVITATION} FROM invitation i JOIN workspace w ON w.id = i.workspace_id
      WHERE i.workspace_id IN ${idList(workspaceIds)}
-     ORDER BY i.created_at DESC, i.id LIMIT ${page.limit}::int OFFSET ${page.offset}::int`);
-  return rows;
+     ORDER BY i.created_at DESC, i.id LIMIT ${page.limit}::int OFFSET ${page.offset}::int`;
 }
 
 /** Ends an invitation; fails with `not_found`, or `state_conflict` where it was used already. */

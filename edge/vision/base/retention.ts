@@ -6,8 +6,8 @@ import { DAY } from "../../../shared/time.ts";
 import type { Parts } from "./parts.ts";
 import { allOf, instant } from "./sql.ts";
 
-/** Rows that one minute lets go of; the next one takes the rest. */
-export const FORGOTTEN_MAX = 20_000;
+/** Rows that one minute lets go of by default; the next one takes the rest. */
+export const FORGOTTEN_MAX = 5_000;
 
 /** What a rule is asked by. */
 export type RetentionParts = Pick<Parts, "clock" | "limits">;
@@ -21,13 +21,13 @@ export interface Retention {
 }
 
 /**
- * Keeps rows of a table for days after the instant in a column, which has an index; those without
- * one stay. `where` narrows the rule to some rows.
+ * Keeps rows of a table for days after the instant in a column; those without one stay. `where`
+ * narrows the rule to some rows, `max` is how many a minute lets go of.
  */
 export function keep<T extends Table>(
   table: T,
   since: keyof T["_"]["columns"] & string,
-  { days, where }: { days: number; where?: SQL },
+  { days, where, max = FORGOTTEN_MAX }: { days: number; where?: SQL; max?: number },
 ): Retention {
   const name = getTableName(table);
   const column = sql.identifier(getTableColumns(table)[since]?.name ?? since);
@@ -39,7 +39,7 @@ export function keep<T extends Table>(
       DELETE FROM ${of} WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM ${of}
          WHERE ${allOf([sql`${column} < ${instant(clock() - days * DAY)}`, where])}
-         ORDER BY ${column} LIMIT ${FORGOTTEN_MAX}::int FOR UPDATE SKIP LOCKED))`,
+         ORDER BY ${column} LIMIT ${max}::int FOR UPDATE SKIP LOCKED))`,
   };
 }
 

@@ -7,8 +7,9 @@ import { workflowDelivery } from "../../../db/vision/workflows.ts";
 import { Secret } from "../../../shared/secret.ts";
 import type { WorkflowDelivery } from "../../../shared/wire/workflows.ts";
 import { WebhookEffect } from "../../../shared/workflow/blocks/sinks.ts";
-import { batch, wireTime } from "../../http/database.ts";
+import { batch } from "../../http/database.ts";
 import { isAllowedHost } from "../../http/outbound.ts";
+import { columnsOf, rowsOf, selection } from "../../http/selection.ts";
 import { jsonb } from "../../http/storable.ts";
 import { isWebhookSecret, sendWebhook, type WebhookTarget } from "../../http/webhook.ts";
 import { type ClaimedMessage, claimDue, sendClaimed } from "../base/outbox.ts";
@@ -182,6 +183,21 @@ async function openTarget(
   };
 }
 
+const d = columnsOf(workflowDelivery, "d");
+const DELIVERY = selection({
+  delivery_id: d.id,
+  workspace_id: d.workspaceId,
+  workflow_id: d.workflowId,
+  run_id: d.runId,
+  step: d.step,
+  element: d.element,
+  status: d.delivery,
+  attempts: d.attempts,
+  last_error: d.lastError,
+  created_at: d.createdAt,
+  ended_at: d.endedAt,
+});
+
 /** Which deliveries are meant. */
 export interface DeliveryFilter {
   status?: WorkflowDelivery["status"] | undefined;
@@ -196,15 +212,11 @@ export async function listDeliveries(
   workspaces: readonly string[],
   { status, runId, limit, offset }: DeliveryFilter,
 ): Promise<WorkflowDelivery[]> {
-  type Row = Omit<WorkflowDelivery, "element"> & { element: string } & Record<string, unknown>;
-  const { rows } = await database.execute<Row>(sql`
-    SELECT id::text AS delivery_id, workspace_id::text, workflow_id::text, run_id::text, step,
-      element, delivery AS status, attempts, last_error,
-      ${wireTime(sql`created_at`)} AS created_at, ${wireTime(sql`ended_at`)} AS ended_at
-      FROM workflow_delivery WHERE workspace_id IN ${idList(workspaces)}
+  const rows = await rowsOf(database, DELIVERY)`
+    SELECT ${DELIVERY} FROM workflow_delivery d WHERE workspace_id IN ${idList(workspaces)}
        AND (${status ?? null}::text IS NULL OR delivery = ${status ?? null}::text)
        AND (${runId ?? null}::uuid IS NULL OR run_id = ${runId ?? null}::uuid)
-     ORDER BY created_at DESC, id LIMIT ${limit}::int OFFSET ${offset}::int`);
+     ORDER BY created_at DESC, id LIMIT ${limit}::int OFFSET ${offset}::int`;
   return rows.map((row) => ({
     ...row,
     element: row.element === "" ? [] : row.element.split(".").map(Number),

@@ -2,6 +2,7 @@
 // worth of detections on a frame. Goal: each number is what a person would count by hand.
 
 import { describe, expect, it } from "vitest";
+import { mayMove } from "../../../edge/vision/auth/logged-moves.ts";
 import { endOf } from "../../../edge/vision/experiments/campaigns/end.ts";
 import type { ExperimentRow } from "../../../edge/vision/experiments/campaigns/experiments.ts";
 import { type Question, resultsOf } from "../../../edge/vision/experiments/campaigns/figures.ts";
@@ -12,7 +13,7 @@ import {
   type ExperimentRules,
 } from "../../../edge/vision/experiments/campaigns/records.ts";
 import { frameScore } from "../../../edge/vision/experiments/campaigns/scores.ts";
-import { MOVES, mayMove } from "../../../edge/vision/experiments/campaigns/states.ts";
+import { MOVES } from "../../../edge/vision/experiments/campaigns/states.ts";
 import {
   addSample,
   answeredSample,
@@ -317,7 +318,7 @@ describe("the worth of a frame", () => {
 describe("states", () => {
   it("that are an end lead nowhere, and each move leads from where it may begin", () => {
     const allowed = Object.entries(MOVES).flatMap(([move, { to }]) =>
-      EXPERIMENT_STATES.filter((state) => mayMove(move as keyof typeof MOVES, state)).map(
+      EXPERIMENT_STATES.filter((state) => mayMove(MOVES[move as keyof typeof MOVES], state)).map(
         (state) => `${state} ${move} ${to}`,
       ),
     );

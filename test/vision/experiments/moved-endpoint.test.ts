@@ -11,7 +11,7 @@ let w: EndpointWorld;
 beforeAll(async () => {
   w = await createEndpointWorld();
 });
-beforeEach(() => w.freshNodes());
+beforeEach(() => w.fresh());
 afterEach(() => w.cutNodes());
 
 const tick = () => w.world.tick(Date.now());

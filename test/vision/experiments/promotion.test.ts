@@ -16,7 +16,7 @@ beforeAll(async () => {
 
 /** Each test has nodes of its own. */
 function withNodes() {
-  beforeEach(() => w.freshNodes());
+  beforeEach(() => w.fresh());
   afterEach(() => w.cutNodes());
 }
 

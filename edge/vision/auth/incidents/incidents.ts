@@ -3,8 +3,9 @@
 // (`causes.ts`); here it is written down.
 
 import { type SQL, sql } from "drizzle-orm";
-import { incident } from "../../../../db/vision/incidents.ts";
-import { type Database, wireTime } from "../../../http/database.ts";
+import { incident, incidentNotice } from "../../../../db/vision/incidents.ts";
+import type { Database } from "../../../http/database.ts";
+import { columnsOf, type RowOf, rowsOf, selection } from "../../../http/selection.ts";
 import type { Page } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
 import { keep } from "../../base/retention.ts";
@@ -67,34 +68,33 @@ export async function noteIncidents(
         UNION ALL SELECT id, 'recovered' FROM recovered) n`);
 }
 
+const i = columnsOf(incident, "i");
+const n = columnsOf(incidentNotice, "n");
+const INCIDENT = selection({
+  incident_id: i.id,
+  kind: i.kind,
+  subject: i.subject,
+  detail: i.detail,
+  raised_at: i.raisedAt,
+  recovered_at: i.recoveredAt,
+  delivery: n.delivery,
+  last_error: n.lastError,
+});
 /** An incident as the wire has it, with what became of its newest message. */
-export interface IncidentRecord extends Record<string, unknown> {
-  incident_id: string;
-  kind: IncidentKind;
-  subject: string;
-  detail: string;
-  raised_at: string;
-  recovered_at: string | null;
-  delivery: (typeof DELIVERIES)[number];
-  last_error: string | null;
-}
+export type IncidentRecord = RowOf<typeof INCIDENT>;
 
 /** Incidents, newest first. */
 export async function listIncidents(
   { database }: Pick<Parts, "database">,
   { open, offset, limit }: Page & { open?: boolean | undefined },
 ): Promise<IncidentRecord[]> {
-  const { rows } = await database.execute<IncidentRecord>(sql`
-    SELECT i.id::text AS incident_id, i.kind, i.subject, i.detail,
-      ${wireTime(sql`i.raised_at`)} AS raised_at, ${wireTime(sql`i.recovered_at`)} AS recovered_at,
-      n.delivery, n.last_error
-      FROM incident i,
+  return await rowsOf(database, INCIDENT)`
+    SELECT ${INCIDENT} FROM incident i,
         LATERAL (SELECT delivery, last_error FROM incident_notice WHERE incident_id = i.id
           ORDER BY created_at DESC, kind DESC LIMIT 1) n
      WHERE (${open ?? null}::boolean IS NULL
          OR (i.recovered_at IS NULL) = ${open ?? null}::boolean)
-     ORDER BY i.raised_at DESC, i.id LIMIT ${limit}::int OFFSET ${offset}::int`);
-  return rows;
+     ORDER BY i.raised_at DESC, i.id LIMIT ${limit}::int OFFSET ${offset}::int`;
 }
 
 /** How many incidents of each kind are not over. */

@@ -7,6 +7,7 @@ import { Failure } from "../../../../shared/errors.ts";
 import { batch, type Database } from "../../../http/database.ts";
 import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import { jsonb } from "../../../http/storable.ts";
+import { mayMove } from "../../auth/logged-moves.ts";
 import type { Parts } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
 import { lockRegistry } from "../../models/registry.ts";
@@ -21,7 +22,7 @@ import {
   type ExperimentRules,
   type ExperimentState,
 } from "./records.ts";
-import { type ExperimentMove, hasEnded, MOVES, mayMove } from "./states.ts";
+import { type ExperimentMove, hasEnded, MOVES } from "./states.ts";
 
 /** Experiments of a workspace that have not ended: each is looked at every minute. */
 export const LIVE_MAX = 50;
@@ -202,7 +203,7 @@ export interface ExperimentChange {
 
 /** Fails with `state_conflict` where an experiment's state does not allow a move. */
 export function assertMovable({ state }: ExperimentRow, move: ExperimentMove): void {
-  if (mayMove(move, state)) return;
+  if (mayMove(MOVES[move], state)) return;
   const from = MOVES[move].from.join(" or ");
   throw new Failure("state_conflict", `the experiment is ${state}, and would have to be ${from}`, {
     data: { status: state },

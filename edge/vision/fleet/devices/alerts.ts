@@ -2,7 +2,7 @@
 // is over. A device is not hot and well again by every wobble: what is over has to be so clearly.
 
 import { type SQL, sql } from "drizzle-orm";
-import { deviceAlert } from "../../../../db/vision/fleet.ts";
+import { device, deviceAlert, deviceNotice } from "../../../../db/vision/fleet.ts";
 import { MINUTE } from "../../../../shared/time.ts";
 import {
   type DeviceAlert,
@@ -10,7 +10,8 @@ import {
   HOT_CELSIUS,
   LOW_BATTERY,
 } from "../../../../shared/wire/fleet.ts";
-import { batch, wireTime } from "../../../http/database.ts";
+import { batch } from "../../../http/database.ts";
+import { columnsOf, rowsOf, selection } from "../../../http/selection.ts";
 import { type Act, auditEntries } from "../../auth/audit.ts";
 import type { Parts } from "../../base/parts.ts";
 import { keep } from "../../base/retention.ts";
@@ -87,23 +88,33 @@ export async function noticeAlerts({ database, clock }: AlertParts): Promise<voi
       JOIN standing st ON st.id = n.device_id`);
 }
 
+const a = columnsOf(deviceAlert, "a");
+const n = columnsOf(deviceNotice, "n");
+const ALERT: SQL<DeviceAlert> = selection({
+  alert_id: a.id,
+  device_id: a.deviceId,
+  device_name: columnsOf(device, "d").name,
+  kind: a.kind,
+  value: sql<number | null>`a.value::float8`,
+  raised_at: a.raisedAt,
+  recovered_at: a.recoveredAt,
+  delivery: n.delivery,
+  last_error: n.lastError,
+});
+
 /** Alerts of these workspaces, newest first. */
 export async function listAlerts(
   { database }: Pick<Parts, "database">,
   workspaces: readonly string[],
   { open, offset, limit }: { open?: boolean | undefined; offset: number; limit: number },
 ): Promise<DeviceAlert[]> {
-  const { rows } = await database.execute<DeviceAlert & Record<string, unknown>>(sql`
-    SELECT a.id::text AS alert_id, a.device_id::text, d.name AS device_name, a.kind,
-      a.value::float8, ${wireTime(sql`a.raised_at`)} AS raised_at,
-      ${wireTime(sql`a.recovered_at`)} AS recovered_at, n.delivery, n.last_error
-      FROM device_alert a JOIN device d ON d.id = a.device_id,
+  return await rowsOf(database, ALERT)`
+    SELECT ${ALERT} FROM device_alert a JOIN device d ON d.id = a.device_id,
         LATERAL (SELECT delivery, last_error FROM device_notice WHERE alert_id = a.id
           ORDER BY created_at DESC, kind DESC LIMIT 1) n
      WHERE a.workspace_id IN ${idList(workspaces)} AND d.deleted_at IS NULL
        AND (${open ?? null}::boolean IS NULL OR (a.recovered_at IS NULL) = ${open ?? null}::boolean)
-     ORDER BY a.raised_at DESC, a.id LIMIT ${limit}::int OFFSET ${offset}::int`);
-  return rows;
+     ORDER BY a.raised_at DESC, a.id LIMIT ${limit}::int OFFSET ${offset}::int`;
 }
 
 const SETTINGS = sql`workspace_id::text, hot_celsius::float8 AS hot_c,

@@ -35,7 +35,7 @@ const JITTER = 0.1;
 
 const WHOLE_MS = DAY;
 /** Means are kept for 30 days. */
-export const KEPT_MEANS = keep(deviceMean, "at", { days: 30 });
+export const KEPT_MEANS = keep(deviceMean, "at", { days: 30, max: 50_000 });
 const QUARTER_MS = 15 * MINUTE;
 /** Rows that one statement moves, or forgets, and how long a minute's statements go on. */
 const MOVED_MAX = 20_000;

@@ -3,7 +3,8 @@
 // late.
 
 import { type SQL, sql } from "drizzle-orm";
-import { rollout } from "../../../../db/vision/rollouts.ts";
+import { device } from "../../../../db/vision/fleet.ts";
+import { rollout, rolloutDevice, rolloutMove } from "../../../../db/vision/rollouts.ts";
 import { model, modelExport } from "../../../../db/vision/training.ts";
 import { assert, Failure } from "../../../../shared/errors.ts";
 import type { ModelState } from "../../../../shared/wire/fleet.ts";
@@ -17,9 +18,10 @@ import type {
   RolloutMove,
   RolloutState,
 } from "../../../../shared/wire/rollouts.ts";
-import { batch, type Database, wireTime } from "../../../http/database.ts";
+import { batch, type Database } from "../../../http/database.ts";
 import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import { jsonb } from "../../../http/storable.ts";
+import type { MoveRule } from "../../auth/logged-moves.ts";
 import type { Page } from "../../base/api.ts";
 import { breaksReference, idList, textList } from "../../base/sql.ts";
 import {
@@ -328,23 +330,46 @@ export async function rolloutRecord(
   };
 }
 
+const o = columnsOf(rolloutDevice, "o");
+const DEVICE: SQL<RolloutDevice> = selection({
+  device_id: o.deviceId,
+  name: columnsOf(device, "d").name,
+  bucket: o.bucket,
+  version: sql<string>`o.version::text`,
+  status: typed<ModelState>(o.state),
+  failure: o.failure,
+  crashes: o.crashes,
+  inferences: o.inferences,
+  inference_failures: o.inferenceFailures,
+  latency_p50_ms: o.latencyMs,
+  assigned_at: o.assignedAt,
+  reported_at: o.reportedAt,
+});
+
 /** The devices of a rollout, by their buckets. */
 export async function listRolloutDevices(
   database: Database,
   { rolloutId }: RolloutRow,
   page: Page & { status?: ModelState | undefined },
 ): Promise<RolloutDevice[]> {
-  const { rows } = await database.execute<RolloutDevice & Record<string, unknown>>(sql`
-    SELECT o.device_id::text, d.name, o.bucket, o.version::text, o.state AS status, o.failure, o.crashes,
-      o.inferences::float8 AS inferences, o.inference_failures::float8 AS inference_failures,
-      o.latency_ms AS latency_p50_ms, ${wireTime(sql`o.assigned_at`)} AS assigned_at,
-      ${wireTime(sql`o.reported_at`)} AS reported_at
-      FROM rollout_device o JOIN device d ON d.id = o.device_id
+  return await rowsOf(database, DEVICE)`
+    SELECT ${DEVICE} FROM rollout_device o JOIN device d ON d.id = o.device_id
      WHERE o.rollout_id = ${rolloutId}::uuid
        AND (${page.status ?? null}::text IS NULL OR o.state = ${page.status ?? null}::text)
-     ORDER BY o.bucket, o.device_id LIMIT ${page.limit}::int OFFSET ${page.offset}::int`);
-  return rows;
+     ORDER BY o.bucket, o.device_id LIMIT ${page.limit}::int OFFSET ${page.offset}::int`;
 }
+
+const n = columnsOf(rolloutMove, "n");
+const MOVE: SQL<RolloutMove> = selection({
+  move_id: n.id,
+  rollout_id: n.rolloutId,
+  kind: typed<RolloutMove["kind"]>(n.kind),
+  stage: n.stage,
+  reason: n.reason,
+  figures: typed<RolloutMove["figures"]>(n.figures),
+  actor_id: n.actorId,
+  at: n.at,
+});
 
 /** The moves of a rollout, newest first. */
 export async function listRolloutMoves(
@@ -352,12 +377,9 @@ export async function listRolloutMoves(
   { rolloutId }: RolloutRow,
   { limit, offset }: Page,
 ): Promise<RolloutMove[]> {
-  const { rows } = await database.execute<RolloutMove & Record<string, unknown>>(sql`
-    SELECT id::float8 AS move_id, rollout_id::text, kind, stage, reason, figures,
-      actor_id::text AS actor_id, ${wireTime(sql`at`)} AS at FROM rollout_move
-     WHERE rollout_id = ${rolloutId}::uuid
-     ORDER BY id DESC LIMIT ${limit}::int OFFSET ${offset}::int`);
-  return rows;
+  return await rowsOf(database, MOVE)`
+    SELECT ${MOVE} FROM rollout_move n WHERE n.rollout_id = ${rolloutId}::uuid
+     ORDER BY n.id DESC LIMIT ${limit}::int OFFSET ${offset}::int`;
 }
 
 /** From which states each of people's moves is allowed, and where it leads. */
@@ -365,7 +387,7 @@ const MOVES = {
   pause: { from: ["rolling"], to: "paused" },
   resume: { from: ["paused"], to: "rolling" },
   abort: { from: ["rolling", "paused", "completed"], to: "aborted" },
-} as const satisfies Record<string, { from: readonly RolloutState[]; to: RolloutState }>;
+} as const satisfies Record<string, MoveRule<RolloutState>>;
 export type PeoplesMove = keyof typeof MOVES;
 
 /**

@@ -25,7 +25,7 @@ const CHECKED_AT_ONCE = 8;
 const NEXT_MS = MINUTE;
 const NEXT_MS_MAX = 16 * MINUTE;
 /** Looks are kept for a week. */
-export const KEPT_CHECKS = keep(targetCheck, "at", { days: 7 });
+export const KEPT_CHECKS = keep(targetCheck, "at", { days: 7, max: 20_000 });
 /** Longer than a look takes. */
 const CLAIM_MS = 2 * MINUTE;
 

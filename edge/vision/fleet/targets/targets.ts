@@ -2,11 +2,10 @@
 // its row, and goes to the address that it was given for and to no other.
 
 import { type SQL, sql } from "drizzle-orm";
-import { target } from "../../../../db/vision/targets.ts";
+import { target, targetCheck } from "../../../../db/vision/targets.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Secret } from "../../../../shared/secret.ts";
 import type { Role } from "../../../../shared/wire/vision.ts";
-import { wireTime } from "../../../http/database.ts";
 import { addressProblem } from "../../../http/outbound.ts";
 import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import { jsonb } from "../../../http/storable.ts";
@@ -238,14 +237,21 @@ export async function deleteTarget(
   if (rows.length === 0) throw notThere();
 }
 
+const c = columnsOf(targetCheck, "c");
+const CHECK: SQL<TargetCheck> = selection({
+  at: c.at,
+  up: c.up,
+  latency_ms: c.latencyMs,
+  problem: c.problem,
+});
+
 /** Looks at a target, newest first. */
 export async function listChecks(
   { database }: Pick<Parts, "database">,
   targetId: string,
   limit: number,
 ): Promise<TargetCheck[]> {
-  const { rows } = await database.execute<TargetCheck & Record<string, unknown>>(sql`
-    SELECT ${wireTime(sql`c.at`)} AS at, up, latency_ms, problem FROM target_check c
-     WHERE c.target_id = ${targetId}::uuid ORDER BY c.at DESC LIMIT ${limit}::int`);
-  return rows;
+  return await rowsOf(database, CHECK)`
+    SELECT ${CHECK} FROM target_check c
+     WHERE c.target_id = ${targetId}::uuid ORDER BY c.at DESC LIMIT ${limit}::int`;
 }

@@ -3,6 +3,7 @@
 import { parse } from "yaml";
 import { maskBudget } from "../../../../shared/detector/rings.ts";
 import { Failure } from "../../../../shared/errors.ts";
+import type { EXPORT_FORMATS } from "../../../../shared/tasks/tasks.ts";
 import { ClassName } from "../classes.ts";
 import type { ArchiveContent, ArchiveText } from "./archive.ts";
 import { Coco, cocoLabels } from "./coco-labels.ts";
@@ -10,9 +11,15 @@ import { CLASSES_MAX, counted, type Labels, together } from "./labels.ts";
 import { cvatLabels, openXml, type VocFile, vocFile, vocLabels } from "./xml-labels.ts";
 import { yoloLabels } from "./yolo-labels.ts";
 
-/** The formats of archives. */
-export const ARCHIVE_FORMATS = ["coco", "voc", "cvat", "yolo"] as const;
-export type ArchiveFormat = (typeof ARCHIVE_FORMATS)[number];
+/** The formats of archives: those that are exported, where YOLO's with masks are YOLO's too. */
+export type ArchiveFormat = Exclude<(typeof EXPORT_FORMATS)[number], "yolo-seg">;
+const FORMATS: Readonly<Record<ArchiveFormat, true>> = {
+  coco: true,
+  voc: true,
+  cvat: true,
+  yolo: true,
+};
+export const ARCHIVE_FORMATS = Object.keys(FORMATS) as ArchiveFormat[];
 
 const NAMED_MAX = 10;
 /** Lists of files and of classes beside YOLO's labels, and what people write. */
@@ -21,7 +28,7 @@ const NO_LABELS =
 
 const refusal = (problem: string) => new Failure("invalid_request", problem);
 
-interface LabelFiles {
+interface LabelFiles extends Record<ArchiveFormat, unknown[]> {
   coco: { name: string; document: unknown }[];
   voc: VocFile[];
   cvat: Labels[];

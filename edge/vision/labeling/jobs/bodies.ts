@@ -89,3 +89,11 @@ export const SegmentBody = z.object({
   bbox: Bbox.optional(),
   segmenter: label.segmenter,
 });
+
+/** What of a job people change: what is left out stays. */
+export const JobEdit = z.object({
+  name: name().max(200).optional(),
+  description: text().max(10_000).optional(),
+  threshold: z.number().min(0).max(1).optional(),
+});
+export type JobEdit = z.output<typeof JobEdit>;

@@ -7,9 +7,11 @@ import { Failure } from "../../../../shared/errors.ts";
 import type { Prompt } from "../../../../shared/tasks/tasks.ts";
 import type { Job } from "../../../../shared/wire/labeling.ts";
 import { type Database, patientBatch } from "../../../http/database.ts";
+import { newRow } from "../../../http/row-changes.ts";
 import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
-import { type Act, auditEntries, moveChanges } from "../../auth/audit.ts";
-import { idList, textList } from "../../base/sql.ts";
+import type { Act } from "../../auth/audit.ts";
+import { moveRow } from "../../auth/logged-moves.ts";
+import { idList } from "../../base/sql.ts";
 import type { TaskHead } from "../../tasks/queue/queue.ts";
 import { assertDistinct } from "../classes.ts";
 import { MOVES, type Move } from "./states.ts";
@@ -94,16 +96,28 @@ export async function insertJob(database: Database, made: NewJob): Promise<strin
   const labels = made.kind === "text" || made.kind === "exemplar";
   const own: Settings = { ...settings, passes: [numbers], round: 1, planned: labels ? 0 : 1 };
   const ended = labels ? sql`NULL` : sql`now()`;
+  const row = newRow(job, {
+    id: sql`${id}::uuid`,
+    workspaceId: sql`${made.workspaceId}::uuid`,
+    projectId: sql`${made.projectId}::uuid`,
+    name: sql`${made.name}`,
+    description: sql`${made.description}`,
+    kind: sql`${made.kind}`,
+    state: labels ? sql`'queued'` : sql`'completed'`,
+    failure: sql`NULL`,
+    threshold: sql`${Math.fround(made.threshold)}::real`,
+    resolution: sql`${made.resolution}::int`,
+    fps: sql`${made.fps}::float8`,
+    settings: sql`${JSON.stringify(own)}::jsonb`,
+    framesTotal: sql`${videos.reduce((sum, { frames }) => sum + frames.length, 0)}::int`,
+    createdBy: sql`${made.createdBy}::uuid`,
+    createdAt: sql`now()`,
+    startedAt: ended,
+    endedAt: ended,
+  });
   const statement = sql`
     WITH j AS (
-      INSERT INTO job (id, workspace_id, project_id, name, description, kind, state, threshold,
-        resolution, fps, settings, frames_total, created_by, started_at, ended_at)
-      VALUES (${id}::uuid, ${made.workspaceId}::uuid, ${made.projectId}::uuid, ${made.name},
-        ${made.description}, ${made.kind}, ${labels ? "queued" : "completed"},
-        ${Math.fround(made.threshold)}::real, ${made.resolution}::int, ${made.fps}::float8,
-        ${JSON.stringify(own)}::jsonb,
-        ${videos.reduce((sum, { frames }) => sum + frames.length, 0)}::int,
-        ${made.createdBy}::uuid, ${ended}, ${ended})
+      INSERT INTO job ${row}
     ), v AS (
       INSERT INTO job_video (job_id, video_id, position, frames)
       SELECT ${id}::uuid, (v->>'videoId')::uuid, position - 1,
@@ -178,29 +192,14 @@ export const jobOfTask = (
   task: Pick<TaskHead, "subject" | "workspaceId">,
 ): Promise<JobRow | null> => existingJob(database, task.workspaceId, jobIdOf(task));
 
-/**
- * Makes a move of the table, where the job stands in a state that allows it; tells whether. `set`
- * is more of what the statement sets; an act is written down with it.
- */
-export async function moveJob(
+/** Makes a move of a job's table; tells whether (`moveRow`). */
+export const moveJob = (
   database: Database,
   jobId: string,
   move: Move,
-  { set = sql``, act }: { set?: SQL; act?: Act } = {},
-): Promise<boolean> {
-  const { from, to } = MOVES[move];
-  const entry = act && auditEntries(act, moveChanges(subjectOf(jobId)));
-  const { rows } = await database.execute(sql`
-    WITH held AS (
-      SELECT id AS held_id, state AS held_state FROM job
-       WHERE id = ${jobId}::uuid AND state IN ${textList(from)} FOR UPDATE),
-    moved AS (
-      UPDATE job SET state = ${to} ${set} FROM held WHERE id = held_id
-      RETURNING id, workspace_id, held_state, state, failure)
-    ${entry ? sql`, logged AS (${entry})` : sql``}
-    SELECT id FROM moved`);
-  return rows.length > 0;
-}
+  more?: { set?: SQL; act?: Act },
+): Promise<boolean> =>
+  moveRow(database, { table: job, id: jobId, subject: subjectOf(jobId) }, MOVES[move], more);
 
 /** Has a job keep what people are to know of what its prompts find; each sentence once. */
 export async function addWarnings(

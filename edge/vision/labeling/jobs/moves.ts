@@ -4,13 +4,15 @@ import { type SQL, sql } from "drizzle-orm";
 import { annotation, job as jobs } from "../../../../db/vision/labeling.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import { patientBatch } from "../../../http/database.ts";
-import { copyOf } from "../../../http/selection.ts";
+import { assignments, copyOf } from "../../../http/row-changes.ts";
 import type { Act } from "../../auth/audit.ts";
+import { mayMove } from "../../auth/logged-moves.ts";
 import type { Parts } from "../../base/parts.ts";
 import { textList } from "../../base/sql.ts";
 import { requestCancel, requestRevoke } from "../../tasks/queue/interventions.ts";
 import { classExists, folded, unusedNumber } from "../classes.ts";
 import { releaseExports } from "../datasets/exports.ts";
+import type { JobEdit } from "./bodies.ts";
 import { groundAnother, type PromptedClass } from "./grounding.ts";
 import {
   addWarnings,
@@ -24,15 +26,7 @@ import {
   subjectOf,
 } from "./jobs.ts";
 import { advanceJob, planJob, promptsOf, relateAnnotations } from "./rounds.ts";
-import { MOVES, type Move, mayMove } from "./states.ts";
-
-/** What may be edited of a job at any time. */
-export interface JobEdit {
-  name?: string | undefined;
-  description?: string | undefined;
-  /** Confidence from which annotations are shown. */
-  threshold?: number | undefined;
-}
+import { MOVES, type Move } from "./states.ts";
 
 /** Renames a job, or slices it by another threshold. */
 export async function editJob(
@@ -40,14 +34,13 @@ export async function editJob(
   job: JobRow,
   edit: JobEdit,
 ): Promise<void> {
+  const changes = assignments(jobs, {
+    name: sql`${edit.name ?? job.name}`,
+    description: sql`${edit.description ?? job.description}`,
+    threshold: sql`${Math.fround(edit.threshold ?? job.threshold)}::real`,
+  } satisfies Record<keyof JobEdit, SQL>);
   // What another threshold shows is counted, which of a million annotations takes its time.
-  await patientBatch(database, [
-    sql`
-    UPDATE job SET name = ${edit.name ?? job.name},
-      description = ${edit.description ?? job.description},
-      threshold = ${Math.fround(edit.threshold ?? job.threshold)}::real
-     WHERE id = ${job.id}::uuid`,
-  ]);
+  await patientBatch(database, [sql`UPDATE job SET ${changes} WHERE id = ${job.id}::uuid`]);
 }
 
 /** Deletes a job with its annotations and exports; its tasks are canceled. */
@@ -137,7 +130,7 @@ export async function extendJob(
     const detail = `a job of kind ${job.kind} is not labeled by a segmenter`;
     throw new Failure("state_conflict", detail);
   }
-  if (!mayMove(job.state, "extend")) {
+  if (!mayMove(MOVES.extend, job.state)) {
     const detail = `the job is ${job.state}; only a finished one is extended`;
     throw new Failure("state_conflict", detail);
   }
@@ -183,7 +176,7 @@ async function addPass(
 
 /** Ends a job early and keeps what it labeled; frames under way are finished first. */
 export async function stopJob(parts: Parts, job: JobRow): Promise<void> {
-  if (!mayMove(job.state, "stop")) {
+  if (!mayMove(MOVES.stop, job.state)) {
     throw new Failure("state_conflict", `the job is ${job.state}: there is nothing to stop`);
   }
   await requestCancel(parts.database, { subject: subjectOf(job.id) });
@@ -225,7 +218,7 @@ async function takeUnclaimed(parts: Parts, job: JobRow) {
  */
 export async function resumeJob(parts: Parts, job: JobRow): Promise<void> {
   const { database } = parts;
-  if (!mayMove(job.state, "resume")) {
+  if (!mayMove(MOVES.resume, job.state)) {
     throw new Failure("state_conflict", `the job is ${job.state}: there is nothing to resume`);
   }
   if ((await promptsOf(database, job)).length === 0) {

@@ -4,7 +4,7 @@ import { z } from "@hono/zod-openapi";
 import { Job, JobProgress } from "../../../../shared/wire/labeling.ts";
 import { Ticket } from "../../../../shared/wire/progress.ts";
 import { json, jsonBody } from "../../../http/route.ts";
-import { name, text } from "../../../http/texts.ts";
+import { name } from "../../../http/texts.ts";
 import { user } from "../../auth/audience.ts";
 import { actOf } from "../../auth/audit.ts";
 import { callerOf, workspacesOf } from "../../auth/scope.ts";
@@ -12,6 +12,7 @@ import { type Route, route } from "../../base/route.ts";
 import { issueTicket } from "../../tasks/progress/tickets.ts";
 import { ClassName } from "../classes.ts";
 import { jobFor, jobId } from "./access.ts";
+import { JobEdit } from "./bodies.ts";
 import { findJob, jobRecord, listJobs, topicOf } from "./jobs.ts";
 import {
   deleteJob,
@@ -112,13 +113,7 @@ export const jobRoutes: readonly Route[] = [
         "confidence of 0.05; nothing runs again.",
       who: user,
       params: jobId,
-      body: jsonBody(
-        z.object({
-          name: name().max(200).optional(),
-          description: text().max(10_000).optional(),
-          threshold: z.number().min(0).max(1).optional(),
-        }),
-      ),
+      body: jsonBody(JobEdit),
       answers: { 200: json("the job", Job) },
     },
     async (context) => {

@@ -1,7 +1,7 @@
-// The life of a labeling job, as a table. Every change of `job.state` in SQL names the states that
-// it may leave, and they are those listed here.
+// The life of a labeling job, as a table.
 
 import type { Job } from "../../../../shared/wire/labeling.ts";
+import type { MoveRule } from "../../auth/logged-moves.ts";
 
 export type JobState = Job["status"];
 
@@ -19,10 +19,6 @@ export const MOVES = {
   resume: { from: ["stopped", "failed"], to: "queued" },
   /** One class more, over all frames. */
   extend: { from: ["completed"], to: "queued" },
-} as const satisfies Record<string, { from: readonly JobState[]; to: JobState }>;
+} as const satisfies Record<string, MoveRule<JobState>>;
 
 export type Move = keyof typeof MOVES;
-
-/** Whether a move may be made from a state. */
-export const mayMove = (state: JobState, move: Move): boolean =>
-  (MOVES[move].from as readonly JobState[]).includes(state);

@@ -8,6 +8,7 @@ import type { LineKind } from "../../../../shared/tasks/line.ts";
 import {
   type Capabilities,
   type InstalledWeights,
+  NODE_PROTOCOL,
   SEGMENTER_PREFIX,
 } from "../../../../shared/tasks/node-protocol.ts";
 import { HOUR, iso } from "../../../../shared/time.ts";
@@ -30,6 +31,10 @@ const NOTED_SECONDS = 2;
 
 const LIVE = sql`node.revoked_at IS NULL
   AND node.last_heartbeat_at > now() - ${sql.raw(String(LIVE_SECONDS))} * interval '1 second'`;
+
+/** Whether a row of `node` is of one that claims now: one of another protocol is given nothing. */
+const CLAIMING = sql`${LIVE} AND NOT node.draining
+  AND node.capabilities->'protocol' = ${sql.raw(`'${NODE_PROTOCOL}'`)}`;
 
 /** Whether a row of `node` was not heard of for a minute, and should have been. */
 export const IS_LOST = sql`(node.revoked_at IS NULL AND NOT (${LIVE}))`;
@@ -58,7 +63,7 @@ export function nodesWhere({
   line,
 }: WantedNodes): SQL {
   const conditions = [
-    heard === "lately" ? sql`${LIVE} AND NOT node.draining` : sql`node.revoked_at IS NULL`,
+    heard === "lately" ? CLAIMING : sql`node.revoked_at IS NULL`,
     sql`(node.workspace_id IS NULL OR node.workspace_id = ${idOf(workspaceId)})`,
     ...segmenters.map((name) => sql`(${hasSegmenter(name)})`),
   ];
@@ -209,7 +214,7 @@ export async function noteHeartbeat(
   await database.execute(sql`
     UPDATE node SET last_heartbeat_at = now(), draining = ${draining}::boolean,
       capabilities = coalesce(${capabilities ? jsonb(capabilities) : null}, capabilities)
-        || ${jsonb({ loaded, loaded_sizes, line })}
+        || ${jsonb({ loaded, loaded_sizes: loaded && (loaded_sizes ?? {}), line })}
      WHERE id = ${nodeId}::uuid`);
 }
 

@@ -252,8 +252,9 @@ const workRoutes: readonly Route[] = [
       const { service } = context.var;
       const { nodeId, workspaceId, protocol } = nodeFor(context);
       if (protocol !== NODE_PROTOCOL) {
-        const remedy = protocol < NODE_PROTOCOL ? "update this node" : "this node is too new";
-        const detail = `${remedy}: it speaks protocol ${protocol}, the service ${NODE_PROTOCOL}`;
+        const detail =
+          `this node speaks protocol ${protocol}, the service ${NODE_PROTOCOL}: ` +
+          "install the node program of the service's release";
         throw new Failure("invalid_request", detail);
       }
       const claimant = { nodeId, workspaceId, kinds };

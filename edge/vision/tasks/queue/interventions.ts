@@ -5,6 +5,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import type { TaskIntervention } from "../../../../shared/tasks/task-intervention.ts";
 import { type Database, wireTime } from "../../../http/database.ts";
+import { rowsOf } from "../../../http/selection.ts";
 import { type Act, auditEntries } from "../../auth/audit.ts";
 import { type Realm, within } from "../../auth/scope.ts";
 import { idList } from "../../base/sql.ts";
@@ -66,7 +67,7 @@ async function request(
       after: sql`jsonb_build_object('status', state, ${asks}::text, true)`,
       from: sql`moved WHERE is_news`,
     });
-  const { rows } = await database.execute<Task>(sql`
+  const rows = await rowsOf(database, WHOLE)`
     WITH held AS (
       SELECT id, state AS held_state, ${since} IS NULL AS is_news FROM task
        WHERE ${matching(which)} AND state IN ('queued', 'running')
@@ -80,7 +81,7 @@ async function request(
         FROM held WHERE task.id = held.id
       RETURNING ${WHOLE}, held_state, is_news)
     ${entries ? sql`, logged AS (${entries})` : sql``}
-    SELECT * FROM moved`);
+    SELECT * FROM moved`;
   countEnded(rows);
   return rows;
 }
@@ -145,7 +146,7 @@ export async function purge(
         to_jsonb((array_agg("taskId" ORDER BY "taskId"))[1:${sql.raw(String(LOGGED_MAX))}])
           AS task_ids FROM moved GROUP BY "workspaceId") dropped`,
     });
-  const { rows } = await database.execute<Task>(sql`
+  const rows = await rowsOf(database, WHOLE)`
     WITH held AS (
       SELECT id FROM task WHERE kind = ${kind} AND state = 'queued'
          AND ${within(realm, sql`workspace_id`)} ORDER BY id FOR UPDATE),
@@ -156,7 +157,7 @@ export async function purge(
         FROM held WHERE task.id = held.id
       RETURNING ${WHOLE})
     ${entries ? sql`, logged AS (${entries})` : sql``}
-    SELECT * FROM moved`);
+    SELECT * FROM moved`;
   countEnded(rows);
   const counted = await database.execute<{ running: number }>(sql`
     SELECT count(*)::int AS running FROM task WHERE kind = ${kind} AND state = 'running'
@@ -170,11 +171,11 @@ export async function giveUp(
   { taskId, reason }: { taskId: string; reason: { code: string; detail: string } },
   now?: number,
 ): Promise<Task | null> {
-  const { rows } = await database.execute<Task>(sql`
+  const rows = await rowsOf(database, WHOLE)`
     UPDATE task SET state = ${destination("queued", "give_up")}, ended_at = ${clock(now)},
       errors = errors || ${errorEntries(reason, clock(now), sql`task.fence`)}
      WHERE id = ${taskId}::uuid AND state = 'queued'
-    RETURNING ${WHOLE}`);
+    RETURNING ${WHOLE}`;
   countEnded(rows);
   return rows[0] ?? null;
 }

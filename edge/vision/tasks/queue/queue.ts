@@ -3,6 +3,7 @@
 // task was claimed, revoked or rescued since. Which state follows which is `states.ts`'s.
 
 import { type SQL, sql } from "drizzle-orm";
+import { task } from "../../../../db/vision/schema.ts";
 import { assert, Failure } from "../../../../shared/errors.ts";
 import {
   LEASE_SECONDS,
@@ -13,6 +14,14 @@ import {
 import { TASK_KINDS, type TaskKind, type TaskPayload } from "../../../../shared/tasks/tasks.ts";
 import { iso } from "../../../../shared/time.ts";
 import { type Database, wireTime } from "../../../http/database.ts";
+import {
+  columnsOf,
+  extended,
+  type RowOf,
+  rowsOf,
+  selection,
+  typed,
+} from "../../../http/selection.ts";
 import { jsonb, storable } from "../../../http/storable.ts";
 import { SERVICE_PREFIXES } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
@@ -31,7 +40,6 @@ import {
   OUTCOME_MOVES,
   RESCUE_MOVES,
   REVOKE_GRACE_SECONDS,
-  type TaskState,
 } from "./states.ts";
 
 const ATTEMPTS_MAX = 3;
@@ -68,27 +76,31 @@ export interface TaskError {
   actor_id?: string;
 }
 
-/** A task without its payload and result, which may be large. */
-export interface TaskHead extends Record<string, unknown> {
-  taskId: string;
-  kind: TaskKind;
-  workspaceId: string;
-  subject: string;
-  state: TaskState;
-  attempt: number;
-  fence: number;
-  nodeId: string | null;
+const t = columnsOf(task, "task");
+const HEAD = selection({
+  taskId: t.id,
+  kind: typed<TaskKind>(t.kind),
+  workspaceId: t.workspaceId,
+  subject: t.subject,
+  state: t.state,
+  attempt: t.attempt,
+  fence: t.fence,
+  nodeId: t.nodeId,
   /** Oldest first. */
-  errors: TaskError[];
-  progress: TaskProgress | null;
-}
+  errors: typed<TaskError[]>(t.errors),
+  progress: typed<TaskProgress | null>(t.progress),
+});
+/** A task without its payload and result, which may be large. */
+export type TaskHead = RowOf<typeof HEAD>;
 
-export interface Task extends TaskHead {
-  payload: Record<string, unknown>;
-  result: Record<string, unknown> | null;
+/** The columns of a whole task, for interventions too. */
+export const WHOLE = extended(HEAD, {
+  payload: typed<Record<string, unknown>>(t.payload),
+  result: typed<Record<string, unknown> | null>(t.result),
   /** Frames of a label task that were stored before it ended, by whichever attempt. */
-  framesDone: number[];
-}
+  framesDone: typed<number[]>(t.framesDone),
+});
+export type Task = RowOf<typeof WHOLE>;
 
 /** A task as `claim` hands it out; its references have no address yet. */
 export interface ClaimRow extends Record<string, unknown> {
@@ -101,13 +113,6 @@ export interface ClaimRow extends Record<string, unknown> {
   /** Whether further tasks that the node asked for are due. */
   more: boolean;
 }
-
-const HEAD = sql`task.id::text AS "taskId", task.kind, task.workspace_id::text AS "workspaceId",
-  task.subject, task.state, task.attempt, task.fence::float8 AS fence,
-  task.node_id::text AS "nodeId", task.errors, task.progress`;
-/** The columns of a whole task, for interventions too. */
-export const WHOLE = sql`${HEAD}, task.payload, task.result,
-  task.frames_done AS "framesDone"`;
 
 /** The database's clock, or the instant that a test sets. */
 export const clock = (now: number | undefined): SQL =>
@@ -331,7 +336,7 @@ export async function finish(
       ? { code: storable(outcome.code), detail: storable(outcome.detail).slice(0, DETAIL_MAX) }
       : null;
   const result = "result" in outcome ? outcome.result : null;
-  const { rows } = await database.execute<Task>(sql`
+  const rows = await rowsOf(database, WHOLE)`
     WITH held AS (
       SELECT id, ${moveByChoice(OUTCOME_MOVES[name], { retryable })} AS move FROM task
        WHERE id = ${taskId}::uuid AND state = 'running' AND node_id = ${nodeId}::uuid
@@ -346,7 +351,7 @@ export async function finish(
       result = ${result && jsonb(result)},
       errors = errors || ${errorEntries(error, clock(now), sql`${fence}::bigint`)}
       FROM held WHERE task.id = held.id AND held.move IS NOT NULL
-    RETURNING ${WHOLE}`);
+    RETURNING ${WHOLE}`;
   if (rows[0]) {
     countAttempt(rows[0], name);
     return { task: rows[0], repeated: false };
@@ -405,7 +410,7 @@ async function heldBy(database: Database, nodeId: string, taskId: string) {
 export async function rescue(database: Database, now?: number): Promise<Task[]> {
   const lost = { code: "lease_lost", detail: "the node stopped renewing its lease" };
   const grace = seconds(REVOKE_GRACE_SECONDS);
-  const { rows } = await database.execute<Task>(sql`
+  const rows = await rowsOf(database, WHOLE)`
     WITH held AS (
       SELECT id, ${moveByChoice(RESCUE_MOVES)} AS move FROM task
        WHERE state = 'running' AND lease_until < ${clock(now)}
@@ -417,7 +422,7 @@ export async function rescue(database: Database, now?: number): Promise<Task[]> 
         ELSE available_at END,
       errors = errors || ${errorEntries(lost, clock(now), sql`task.fence`)}
       FROM held WHERE task.id = held.id
-    RETURNING ${WHOLE}`);
+    RETURNING ${WHOLE}`;
   for (const task of rows) countAttempt(task, "lease_lost");
   return rows;
 }
@@ -428,11 +433,11 @@ export async function listUntaken(
   { olderThanSeconds, limit }: { olderThanSeconds: number; limit: number },
   now?: number,
 ): Promise<Task[]> {
-  const { rows } = await database.execute<Task>(sql`
+  const rows = await rowsOf(database, WHOLE)`
     SELECT ${WHOLE} FROM task
      WHERE ended_at IS NOT NULL AND settled_at IS NULL
        AND ended_at <= ${clock(now)} - ${seconds(olderThanSeconds)}
-     ORDER BY random() LIMIT ${limit}::int`);
+     ORDER BY random() LIMIT ${limit}::int`;
   return rows;
 }
 
@@ -449,9 +454,7 @@ export async function markTaken(
 
 /** The task of an id, with payload and result, or null. */
 export async function findTask(database: Database, taskId: string): Promise<Task | null> {
-  const { rows } = await database.execute<Task>(
-    sql`SELECT ${WHOLE} FROM task WHERE id = ${taskId}::uuid`,
-  );
+  const rows = await rowsOf(database, WHOLE)`SELECT ${WHOLE} FROM task WHERE id = ${taskId}::uuid`;
   return rows[0] ?? null;
 }
 

@@ -6,6 +6,7 @@ import { BEST_WEIGHTS } from "../../../../shared/wire/training.ts";
 import { batch } from "../../../http/database.ts";
 import { jsonb } from "../../../http/storable.ts";
 import type { Act } from "../../auth/audit.ts";
+import { mayMove } from "../../auth/logged-moves.ts";
 import { discardObjects } from "../../base/discard.ts";
 import type { Parts } from "../../base/parts.ts";
 import { listModels, lockRegistry, type ModelRow } from "../../models/registry.ts";
@@ -27,7 +28,7 @@ import {
   subjectOf,
   topicOf,
 } from "./runs.ts";
-import { hasEnded, MOVES, mayMove } from "./states.ts";
+import { hasEnded, MOVES } from "./states.ts";
 
 /** Renames a run, or notes something on it. */
 export async function editRun(
@@ -76,7 +77,7 @@ export async function resumeRun(
 ): Promise<RunRow> {
   const { database } = parts;
   const { runId, workspaceId, round, checkpoint, artifacts } = run;
-  if (!mayMove(run.state, "resume")) {
+  if (!mayMove(MOVES.resume, run.state)) {
     throw new Failure("state_conflict", `the run is ${run.state}: there is nothing to resume`);
   }
   const done = checkpoint?.epoch ?? 0;

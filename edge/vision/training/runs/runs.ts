@@ -16,9 +16,10 @@ import {
 } from "../../../../shared/wire/training.ts";
 import { type Database, isSilent } from "../../../http/database.ts";
 import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
-import { type Act, auditEntries, moveChanges } from "../../auth/audit.ts";
+import type { Act } from "../../auth/audit.ts";
+import { moveRow } from "../../auth/logged-moves.ts";
 import type { Parts } from "../../base/parts.ts";
-import { breaksReference, idList } from "../../base/sql.ts";
+import { breaksReference, idList, textList } from "../../base/sql.ts";
 import type { JobRow } from "../../labeling/jobs/jobs.ts";
 import { checkQuota, workspacePrefix } from "../../media/videos/videos.ts";
 import { checkInstalled, startingWeights } from "../../models/weights.ts";
@@ -211,32 +212,18 @@ export async function listEpochs(database: Database, runId: string): Promise<Run
 }
 
 /** The states that a move may be made from, for IN. */
-export const statesFor = (move: Move): SQL =>
-  sql`(SELECT jsonb_array_elements_text(${JSON.stringify(MOVES[move].from)}::jsonb))`;
+export const statesFor = (move: Move): SQL => textList(MOVES[move].from);
 
-/**
- * Makes a move of the table, where the run stands in a state that allows it; tells whether. `set`
- * is more of what the statement sets; an act is written down with it.
- */
-export async function moveRun(
+/** Makes a move of a run's table, in its round; tells whether (`moveRow`). */
+export const moveRun = (
   database: Database,
   { runId, round }: Pick<RunRow, "runId" | "round">,
   move: Move,
-  { set = sql``, act }: { set?: SQL; act?: Act } = {},
-): Promise<boolean> {
-  const entry = act && auditEntries(act, moveChanges(subjectOf(runId)));
-  const { rows } = await database.execute(sql`
-    WITH held AS (
-      SELECT id AS held_id, state AS held_state FROM training_run
-       WHERE id = ${runId}::uuid AND round = ${round}::int AND state IN ${statesFor(move)}
-         FOR UPDATE),
-    moved AS (
-      UPDATE training_run SET state = ${MOVES[move].to} ${set} FROM held WHERE id = held_id
-      RETURNING id, workspace_id, held_state, state, failure)
-    ${entry ? sql`, logged AS (${entry})` : sql``}
-    SELECT id FROM moved`);
-  return rows.length > 0;
-}
+  more?: { set?: SQL; act?: Act },
+): Promise<boolean> => {
+  const row = { table: trainingRun, id: runId, subject: subjectOf(runId) };
+  return moveRow(database, { ...row, where: sql`round = ${round}::int` }, MOVES[move], more);
+};
 
 /** What a run is started with, beside its job. */
 export interface NewRun {

@@ -1,7 +1,7 @@
-// The life of a training run, as a table. Every change of `training_run.state` in SQL names the
-// states that it may leave, and they are those listed here.
+// The life of a training run, as a table.
 
 import type { TrainingRun } from "../../../../shared/wire/training.ts";
+import type { MoveRule } from "../../auth/logged-moves.ts";
 
 export type RunState = TrainingRun["status"];
 
@@ -17,13 +17,9 @@ export const MOVES = {
   stop: { from: ["queued", "running"], to: "stopped" },
   /** From its last checkpoint, or from the beginning where there is none. */
   resume: { from: ["stopped", "failed"], to: "queued" },
-} as const satisfies Record<string, { from: readonly RunState[]; to: RunState }>;
+} as const satisfies Record<string, MoveRule<RunState>>;
 
 export type Move = keyof typeof MOVES;
-
-/** Whether a move may be made from a state. */
-export const mayMove = (state: RunState, move: Move): boolean =>
-  (MOVES[move].from as readonly RunState[]).includes(state);
 
 /** Whether a run of this state is over: no task of it waits or runs. */
 export const hasEnded = (state: RunState): boolean => state !== "queued" && state !== "running";

@@ -32,12 +32,13 @@ let workspaceId: string;
 let one: RegisteredModel;
 let two: RegisteredModel;
 beforeAll(async () => {
-  w = await createEndpointWorld();
-  ({ world, admin, workspaceId, one, two } = w);
+  ({ world, admin, workspaceId } = w = await createEndpointWorld());
 });
-beforeEach(() => w.freshNodes());
+beforeEach(async () => {
+  await w.fresh();
+  ({ one, two } = w);
+});
 afterEach(() => w.cutNodes());
-
 const make = (more?: Record<string, unknown>) => w.make(more);
 const opened = (options?: Partial<AnsweringOptions>) => w.opened(options);
 const predict: EndpointWorld["predict"] = (...request) => w.predict(...request);

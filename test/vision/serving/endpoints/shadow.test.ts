@@ -19,9 +19,12 @@ let one: RegisteredModel;
 let two: RegisteredModel;
 beforeAll(async () => {
   w = await createEndpointWorld();
-  ({ admin, one, two } = w);
+  ({ admin } = w);
 });
-beforeEach(() => w.freshNodes());
+beforeEach(async () => {
+  await w.fresh();
+  ({ one, two } = w);
+});
 afterEach(() => w.cutNodes());
 
 const make = (more?: Record<string, unknown>) => w.make(more);

@@ -25,7 +25,7 @@ beforeAll(async () => {
 });
 beforeEach(async () => {
   ends = [];
-  await w.freshNodes();
+  await w.fresh();
 });
 afterEach(() => {
   w.cutNodes();

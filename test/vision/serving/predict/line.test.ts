@@ -16,7 +16,11 @@ import {
 import { type LineEnd, lineNode, openLineEnd } from "../../../support/line-end.ts";
 import { form, png } from "../../../support/media.ts";
 import { CAPABILITIES, type TestNode } from "../../../support/nodes.ts";
-import { type RegisteredModel, registerModel } from "../../../support/registered-model.ts";
+import {
+  activeModel,
+  type RegisteredModel,
+  registerModel,
+} from "../../../support/registered-model.ts";
 import { type Person, register, scriptedNode } from "../../../support/scripted-node.ts";
 import { beginTransaction } from "../../../support/transactions.ts";
 import { createWorld, type World } from "../../../support/world.ts";
@@ -49,16 +53,12 @@ beforeAll(async () => {
   admin = await register(world);
   const me = await admin.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");
   workspaceId = me.workspaces[0]?.workspace_id ?? "";
-  model = await registerModel(world, workspaceId, { classes: ["disc"] });
-  await world.visionDatabase.execute(
-    sql`UPDATE model SET active = true WHERE id = ${model.model_id}::uuid`,
-  );
 });
 beforeEach(async () => {
   ends = [];
   await world.visionDatabase.execute(sql`UPDATE node SET revoked_at = now()`);
-  // Longer than the service believes which nodes are there.
-  await new Promise((done) => setTimeout(done, 1_100));
+  // A model that the service believes no nodes to have.
+  model = await activeModel(world, workspaceId, { classes: ["disc"] });
 });
 afterEach(() => {
   for (const { socket } of ends) socket.terminate();

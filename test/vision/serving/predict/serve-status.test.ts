@@ -13,7 +13,7 @@ beforeAll(async () => {
     sql`UPDATE model SET active = true WHERE id = ${w.one.model_id}::uuid`,
   );
 });
-beforeEach(() => w.freshNodes());
+beforeEach(() => w.fresh());
 
 const last = async () => (await w.admin.ok<ServeStatus>("GET", "/serve/status")).last_prediction_at;
 /** The last prediction, once it is of an instant or later. */

@@ -2,12 +2,8 @@
 // table says, and nothing else moves a run.
 
 import { describe, expect, it } from "vitest";
-import {
-  hasEnded,
-  MOVES,
-  type Move,
-  mayMove,
-} from "../../../../edge/vision/training/runs/states.ts";
+import { mayMove } from "../../../../edge/vision/auth/logged-moves.ts";
+import { hasEnded, MOVES, type Move } from "../../../../edge/vision/training/runs/states.ts";
 import { RUN_STATES } from "../../../../shared/wire/training.ts";
 
 const ALLOWED: Record<Move, readonly (typeof RUN_STATES)[number][]> = {
@@ -31,7 +27,7 @@ describe("a training run", () => {
       RUN_STATES.map((state) => ({ move, state, allowed: ALLOWED[move].includes(state) })),
     ),
   )("may $move from $state: $allowed", ({ move, state, allowed }) => {
-    expect(mayMove(state, move)).toBe(allowed);
+    expect(mayMove(MOVES[move], state)).toBe(allowed);
     expect(MOVES[move].to).toBe(LEADS[move]);
   });
 
