@@ -44,7 +44,7 @@ export interface EndpointWorld {
   one: RegisteredModel;
   two: RegisteredModel;
   /** Before each test: two other models, and no nodes. */
-  fresh(): Promise<void>;
+  fresh(): Promise<{ one: RegisteredModel; two: RegisteredModel }>;
   /** Forgets all nodes, and waits until the service has. */
   freshNodes(): Promise<void>;
   /** After each test. */
@@ -104,7 +104,7 @@ export async function createEndpointWorld({
     fresh: async () => {
       await forgetNodes();
       // The service believes no nodes to have these.
-      Object.assign(made, await twoModels());
+      return Object.assign(made, await twoModels());
     },
     freshNodes: async () => {
       await forgetNodes();

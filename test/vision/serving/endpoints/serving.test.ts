@@ -32,14 +32,14 @@ let workspaceId: string;
 let one: RegisteredModel;
 let two: RegisteredModel;
 beforeAll(async () => {
-  ({ world, admin, workspaceId } = w = await createEndpointWorld());
+  w = await createEndpointWorld();
+  ({ world, admin, workspaceId } = w);
 });
 beforeEach(async () => {
-  await w.fresh();
-  ({ one, two } = w);
+  ({ one, two } = await w.fresh());
 });
 afterEach(() => w.cutNodes());
-const make = (more?: Record<string, unknown>) => w.make(more);
+
 const opened = (options?: Partial<AnsweringOptions>) => w.opened(options);
 const predict: EndpointWorld["predict"] = (...request) => w.predict(...request);
 const status: EndpointWorld["status"] = (...of) => w.status(...of);
@@ -48,7 +48,7 @@ const counted: EndpointWorld["counted"] = (...of) => w.counted(...of);
 describe("a prediction", () => {
   it("is answered by the endpoint's model, and told by its classes and confidence", async () => {
     const node = await opened({ name: "n1" });
-    const { slug } = await make({ classes: ["disc"], confidence: 0.5, image_size: 64 });
+    const { slug } = await w.make({ classes: ["disc"], confidence: 0.5, image_size: 64 });
     const response = await predict(slug);
     expect(await response.json()).toEqual([FOUND.predictions[0]]);
     expect(response.headers.get("X-Model-Id")).toBe(one.model_id);
@@ -70,7 +70,7 @@ describe("a prediction", () => {
 
   it("tells what is at the endpoint's confidence or above, also below what drift looks at", async () => {
     const node = await opened();
-    const { slug } = await make({ confidence: 0.1 });
+    const { slug } = await w.make({ confidence: 0.1 });
     expect(await (await predict(slug)).json()).toEqual(FOUND.predictions);
     expect(node.asked[0]?.confidence).toBe(0.1);
   });
@@ -88,13 +88,13 @@ describe("a prediction", () => {
       answer: () => ({ body: { ...FOUND, predictions, masks_left_out: 3 } }),
     });
     const models = [{ model_id: outlining.model_id }];
-    const { slug } = await make({ models, classes: ["disc"], confidence: 0.5 });
+    const { slug } = await w.make({ models, classes: ["disc"], confidence: 0.5 });
     const response = await predict(slug, "?mask=rle");
     expect(await response.json()).toEqual([predictions[0]]);
     expect(response.headers.get("X-Masks-Left-Out")).toBe("3");
     // What is not told is not drawn.
     expect(node.asked).toMatchObject([{ confidence: 0.5, mask: "rle" }]);
-    const plain = await make({ models: [{ model_id: one.model_id }] });
+    const plain = await w.make({ models: [{ model_id: one.model_id }] });
     expect(await refusal(await predict(plain.slug, "?mask=rle"))).toEqual([422, "invalid_request"]);
   });
 
@@ -111,7 +111,7 @@ describe("a prediction", () => {
     const capabilities = { ...CAPABILITIES, kinds: ["predict"] };
     const node = await scriptedNode(world, admin, script, capabilities);
     const stop = node.start();
-    const { slug } = await make({ classes: ["star"] });
+    const { slug } = await w.make({ classes: ["star"] });
     const response = await predict(slug);
     expect(response.headers.get("X-Served-By")).toBeNull();
     expect(await response.json()).toEqual([FOUND.predictions[1]]);
@@ -121,7 +121,7 @@ describe("a prediction", () => {
 
   it("of a split goes to the model of its key, each time, and to all of them without", async () => {
     await opened();
-    const { slug } = await make({
+    const { slug } = await w.make({
       models: [{ model_id: one.model_id }, { model_id: two.model_id }],
     });
     const modelOf = async (query: string) =>
@@ -140,11 +140,11 @@ describe("a prediction", () => {
 
   it("passes over an alias of none, and is refused where no model is left", async () => {
     await opened();
-    const some = await make({
+    const some = await w.make({
       models: [{ alias: "canary", weight: 99 }, { model_id: two.model_id }],
     });
     expect((await predict(some.slug)).headers.get("X-Model-Id")).toBe(two.model_id);
-    const none = await make({ models: [{ alias: "canary" }] });
+    const none = await w.make({ models: [{ alias: "canary" }] });
     expect((await status(none.slug)).health).toBe("no_model");
     expect(await refusal(await predict(none.slug))).toEqual([409, "state_conflict"]);
     expect(await counted(none.slug, 1)).toMatchObject({
@@ -170,14 +170,14 @@ describe("a refusal", () => {
     ["no file", () => form(["a", "b"]), [422, "invalid_request"]],
   ])("of %s is counted under its code", async (_, body, expected) => {
     await opened();
-    const { slug } = await make();
+    const { slug } = await w.make();
     expect(await refusal(await predict(slug, "", admin, body()))).toEqual(expected);
     const [, code] = expected;
     expect(await counted(slug, 1)).toMatchObject({ answered: 0, errors: { [code]: 1 } });
   });
 
   it("by nodes is told and counted: full, broken, none, gone", async () => {
-    const { slug } = await make();
+    const { slug } = await w.make();
     expect(await refusal(await predict(slug))).toEqual([503, "no_node"]);
     expect((await status(slug)).health).toBe("no_node");
     const held = Promise.withResolvers<void>();
@@ -213,7 +213,7 @@ describe("a refusal", () => {
 
   it("of who may not is none of the endpoint's requests", async () => {
     await opened();
-    const { slug } = await make();
+    const { slug } = await w.make();
     const viewer = await colleague(world, admin, "viewer");
     expect(await refusal(await predict(slug, "", viewer))).toEqual([403, "forbidden"]);
     expect(await refusal(await predict(slug, "", apiAs(world.urls.vision, "")))).toEqual([
@@ -230,8 +230,8 @@ describe("a refusal", () => {
 describe("a key", () => {
   it("opens predictions and the status of its endpoint, and nothing else", async () => {
     await opened();
-    const { slug } = await make();
-    const other = await make();
+    const { slug } = await w.make();
+    const other = await w.make();
     const { api, key_id } = await w.keyFor(slug);
     expect((await predict(slug, "", api)).status).toBe(200);
     expect((await predict(slug, `?workspace_id=${workspaceId}`, api)).status).toBe(200);
@@ -268,7 +268,7 @@ describe("a key", () => {
 
   it("opens no more than its rate, says when to come, and limits no other", async () => {
     await opened();
-    const { slug } = await make();
+    const { slug } = await w.make();
     const limited = await w.keyFor(slug, { requests_per_minute: 5, burst: 3 });
     const free = await w.keyFor(slug);
     const burst = await Promise.all([1, 2, 3].map(() => predict(slug, "", limited.api)));
@@ -301,7 +301,7 @@ describe("a move", () => {
         return answering();
       },
     });
-    const { slug } = await make();
+    const { slug } = await w.make();
     let isOver = false;
     const models = new Map<string, number>();
     const statuses = new Map<number, number>();
@@ -337,7 +337,7 @@ describe("a move", () => {
 
   it("of an alias is seen by the next request", async () => {
     await opened();
-    const { slug } = await make({ models: [{ alias: "production" }] });
+    const { slug } = await w.make({ models: [{ alias: "production" }] });
     for (const model of [one, two, one]) {
       await admin.ok("POST", `/models/${model.model_id}/promote`, { alias: "production" });
       expect((await predict(slug)).headers.get("X-Model-Id")).toBe(model.model_id);
@@ -355,7 +355,7 @@ describe("a fault", () => {
       },
     });
     const staying = await opened();
-    const { slug } = await make();
+    const { slug } = await w.make();
     const answers = Array.from({ length: 12 }, () => predict(slug));
     // Of two random orders for each request, one of all twelve is a chance of one in two thousand.
     await expect.poll(() => falling.asked.length).toBeGreaterThan(0);
@@ -376,7 +376,7 @@ describe("a fault", () => {
         return answering();
       },
     });
-    const { slug } = await make();
+    const { slug } = await w.make();
     const leave = new AbortController();
     const left = fetch(`${world.urls.vision}/api/v1/endpoints/${slug}/predict`, {
       method: "POST",
@@ -396,7 +396,7 @@ describe("a fault", () => {
 
   it("of the meter, which is evicted under load, loses no more than what it had not written", async () => {
     await opened();
-    const { slug, endpoint_id } = await make();
+    const { slug, endpoint_id } = await w.make();
     for (let index = 0; index < 5; index++) expect((await predict(slug)).status).toBe(200);
     await counted(slug, 5);
     const meter = endpointMeter(
@@ -415,7 +415,7 @@ describe("a fault", () => {
 });
 
 it("a key is of no endpoint that is deleted while it is made", async () => {
-  const { slug, endpoint_id } = await make();
+  const { slug, endpoint_id } = await w.make();
   const deletion = await beginTransaction(world.visionDatabase);
   await deletion.query("LOCK TABLE endpoint_key");
   const refused = admin.refused("POST", `/endpoints/${slug}/keys`, { name: "k" });
@@ -432,7 +432,7 @@ describe("GET /metrics/summary", () => {
   it("adds up the default routes and the endpoints", async () => {
     await opened();
     const before = await summary();
-    const { slug } = await make({ classes: ["disc"] });
+    const { slug } = await w.make({ classes: ["disc"] });
     for (let index = 0; index < 3; index++) await predict(slug);
     await admin.ok("POST", "/predict/image", image());
     const other = await registerModel(world, workspaceId, { classes: ["disc", "star"] });
@@ -477,7 +477,7 @@ describe("GET /metrics/summary", () => {
     await world.visionDatabase.execute(sql`UPDATE model
       SET confidence_bins = ${JSON.stringify(bins)}::jsonb WHERE id = ${model.model_id}::uuid`);
     await activate(model.model_id);
-    const { slug } = await make({ models: [{ model_id: model.model_id }] });
+    const { slug } = await w.make({ models: [{ model_id: model.model_id }] });
     for (let round = 0; round < 4; round++) {
       await Promise.all(Array.from({ length: 20 }, () => predict(slug)));
     }
@@ -494,8 +494,7 @@ describe("GET /metrics/summary", () => {
   });
 
   it("is of the workspaces of who asks", async () => {
-    const stranger = crypto.randomUUID();
-    const path = `/metrics/summary?workspace_id=${stranger}`;
+    const path = `/metrics/summary?workspace_id=${crypto.randomUUID()}`;
     expect(await admin.refused("GET", path)).toEqual([404, "not_found"]);
   });
 });

@@ -22,8 +22,7 @@ beforeAll(async () => {
   ({ admin } = w);
 });
 beforeEach(async () => {
-  await w.fresh();
-  ({ one, two } = w);
+  ({ one, two } = await w.fresh());
 });
 afterEach(() => w.cutNodes());
 
