@@ -5,6 +5,7 @@ import { expect, it } from "vitest";
 import { KEPT_FOR_LOGIN } from "../../../edge/vision/auth/sessions.ts";
 import type { Parts } from "../../../edge/vision/base/parts.ts";
 import { abandonUploads } from "../../../edge/vision/media/uploads/uploads.ts";
+import { KEPT_CODES } from "../../../edge/vision/tasks/queue/delivery.ts";
 import { Secret } from "../../../shared/secret.ts";
 import { systemClock } from "../../../shared/time.ts";
 import { forgetRows } from "../../support/retention.ts";
@@ -48,14 +49,18 @@ it("clears what has expired and nothing else", async () => {
     (
       await database.execute(sql`SELECT (SELECT count(*)::int FROM refresh_token) AS tokens,
         (SELECT count(*)::int FROM throttle) AS throttles,
-        (SELECT count(*)::int FROM idempotent_answer) AS answers`)
+        (SELECT count(*)::int FROM idempotent_answer) AS answers,
+        (SELECT count(*)::int FROM node_code) AS codes`)
     ).rows[0];
-  await forgetRows(parts, ...KEPT_FOR_LOGIN);
-  expect(await counts()).toEqual({ tokens: 1, throttles: 2, answers: 1 });
+  await database.execute(sql`
+    INSERT INTO node_code (hash, expires_at) VALUES ('\\x0a', now() - interval '8 days'),
+      ('\\x0b', now() - interval '6 days')`);
+  await forgetRows(parts, ...KEPT_FOR_LOGIN, KEPT_CODES);
+  expect(await counts()).toEqual({ tokens: 1, throttles: 2, answers: 1, codes: 1 });
   await database.execute(sql`WITH t AS (
       UPDATE refresh_token SET expires_at = now() - interval '2 days'),
     h AS (UPDATE throttle SET window_ends_at = now() - interval '1 second')
     UPDATE idempotent_answer SET created_at = now() - interval '2 days'`);
   await forgetRows(parts, ...KEPT_FOR_LOGIN);
-  expect(await counts()).toEqual({ tokens: 0, throttles: 0, answers: 0 });
+  expect(await counts()).toEqual({ tokens: 0, throttles: 0, answers: 0, codes: 1 });
 });

@@ -363,11 +363,13 @@ describe("a target's health", () => {
   it("is looked at by the minute, and each look is remembered", async () => {
     const { target_id } = await make(roboflow());
     elsewhere.answer = json({ name: "inference", version: "1" });
+    const before = elsewhere.heard.length;
     await tick();
     const up = await read(target_id);
     expect(up).toMatchObject({ status: "up", problem: null });
     expect(up.latency_ms).toBeGreaterThanOrEqual(0);
-    expect(elsewhere.heard.at(-1)?.path).toBe("/info");
+    // Targets of other tests may be due as well.
+    expect(elsewhere.heard.slice(before).map(({ path }) => path)).toContain("/info");
     elsewhere.answer = (_, response) => response.writeHead(503).end();
     await w.admin.ok("POST", `/targets/${target_id}/check`);
     expect(await read(target_id)).toMatchObject({ status: "down", problem: "answered 503" });
