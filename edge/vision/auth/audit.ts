@@ -17,6 +17,7 @@ import {
 } from "../../http/selection.ts";
 import type { Parts } from "../base/parts.ts";
 import { FORGOTTEN_MAX, type Retention } from "../base/retention.ts";
+import { allOf } from "../base/sql.ts";
 import { callerOf, type Realm, within } from "./scope.ts";
 
 /** What is written down: operations, by their ids in the description of the API. */
@@ -170,10 +171,10 @@ export async function listAuditEntries(
     from !== undefined && sql`e.at >= ${instant(from)}`,
     to !== undefined && sql`e.at < ${instant(to)}`,
     before !== undefined && sql`e.id < ${before}::bigint`,
-  ].filter((one): one is SQL => Boolean(one));
+  ];
   const rows = await rowsOf(database, ENTRY)`
     SELECT ${ENTRY} FROM audit_entry e LEFT JOIN account a ON a.id = e.actor_id
-     WHERE ${sql.join(conditions, sql` AND `)}
+     WHERE ${allOf(conditions)}
      ORDER BY e.id DESC LIMIT ${limit + 1}::int`;
   const items = rows.slice(0, limit);
   return { items, next: rows.length > limit ? (items.at(-1)?.entry_id ?? null) : null };

@@ -15,7 +15,7 @@ import { API, type Page } from "../base/api.ts";
 import { discardObjects } from "../base/discard.ts";
 import { type LoggedMove, stepBack } from "../base/history.ts";
 import type { Parts } from "../base/parts.ts";
-import { breaksReference, idList, textList } from "../base/sql.ts";
+import { allOf, breaksReference, idList, textList } from "../base/sql.ts";
 import { source } from "../tasks/objects.ts";
 
 const m = columnsOf(model, "m");
@@ -122,9 +122,9 @@ export async function listModels(
         OR (m.active AND 'active' IN ${textList(among.names)})
         OR EXISTS (SELECT FROM model_alias WHERE model_id = m.id
           AND alias IN ${textList(among.names)}))`,
-  ].filter((one): one is SQL => Boolean(one));
+  ];
   const rows = await rowsOf(database, MODEL)`
-    SELECT ${MODEL} FROM model m WHERE ${sql.join(conditions, sql` AND `)}
+    SELECT ${MODEL} FROM model m WHERE ${allOf(conditions)}
      ORDER BY m.created_at DESC, m.id`;
   return rows;
 }

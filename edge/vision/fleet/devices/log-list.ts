@@ -5,6 +5,7 @@ import { type ColumnSource, parquetWriteBuffer } from "hyparquet-writer";
 import { Failure } from "../../../../shared/errors.ts";
 import { LogLine } from "../../../../shared/wire/fleet.ts";
 import { type Database, wireTime } from "../../../http/database.ts";
+import { allOf } from "../../base/sql.ts";
 import { single } from "./readings.ts";
 
 /** Lines of one file, and bytes of them as JSON: it is made in memory. */
@@ -89,8 +90,8 @@ function conditionsOf(deviceId: string, filter: LogFilter): SQL {
     after !== undefined &&
       sql`(l.time, l.boot, l.seq) < (${second(after.time)}, ${after.boot}::bigint,
         ${after.seq}::bigint)`,
-  ].filter((one): one is SQL => Boolean(one));
-  return sql.join(conditions, sql` AND `);
+  ];
+  return allOf(conditions);
 }
 
 const recordOf = (row: LineRow): StoredLine => ({

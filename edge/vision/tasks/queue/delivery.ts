@@ -93,10 +93,9 @@ export async function minuteTasks(parts: Parts, handlers: HandlersByKind): Promi
 }
 
 async function sweep({ database }: Parts): Promise<void> {
-  const days = (count: number) => sql`now() - ${count}::int * interval '1 day'`;
   await database.execute(sql`
     UPDATE task SET result = NULL WHERE id IN (
-      SELECT id FROM task WHERE settled_at < ${days(RESULT_DAYS)} AND result IS NOT NULL
+      SELECT id FROM task WHERE settled_at < now() - ${RESULT_DAYS}::int * interval '1 day' AND result IS NOT NULL
          AND length(result::text) > ${LARGE_RESULT_CHARACTERS}::int
        ORDER BY settled_at LIMIT 500)`);
 }

@@ -19,7 +19,7 @@ import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/s
 import type { Act } from "../../auth/audit.ts";
 import { moveRow } from "../../auth/logged-moves.ts";
 import type { Parts } from "../../base/parts.ts";
-import { breaksReference, idList, textList } from "../../base/sql.ts";
+import { allOf, breaksReference, idList, textList } from "../../base/sql.ts";
 import type { JobRow } from "../../labeling/jobs/jobs.ts";
 import { checkQuota, workspacePrefix } from "../../media/videos/videos.ts";
 import { checkInstalled, startingWeights } from "../../models/weights.ts";
@@ -177,9 +177,9 @@ export async function listRuns(
     projectId && sql`r.project_id = ${projectId}::uuid`,
     jobId && sql`r.job_id = ${jobId}::uuid`,
     state && sql`r.state = ${state}`,
-  ].filter((one): one is SQL => Boolean(one));
+  ];
   const rows = await rowsOf(database, RUN)`
-    SELECT ${RUN} FROM training_run r WHERE ${sql.join(conditions, sql` AND `)}
+    SELECT ${RUN} FROM training_run r WHERE ${allOf(conditions)}
      ORDER BY r.created_at DESC, r.id`;
   return rows;
 }
