@@ -33,12 +33,16 @@ export interface ServingWorld {
   stop(): Promise<void>;
 }
 
-/** Starts the service and a node, and waits until the node has answered. */
+/**
+ * Starts the service and a node, and waits until the node has answered. The service's database is
+ * `databaseMs` milliseconds away.
+ */
 export async function startServing(
   variant: ModelSource["variant"],
   imageSize: number,
+  { databaseMs = 0 } = {},
 ): Promise<ServingWorld> {
-  const vision = await startVision();
+  const vision = await startVision(null, databaseMs);
   const { workers, database } = vision;
   const { base, token, model, media, workspaceId } = await beginServing(vision, {
     variant,

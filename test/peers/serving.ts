@@ -1,5 +1,6 @@
 // The group `serving`, by hand because it only says something on an idle machine: the same model
-// behind FastAPI with onnxruntime and Pillow, asked in turn with the service and a node.
+// behind FastAPI with onnxruntime and Pillow, asked in turn with the service and a node, whose
+// database is beside it, then elsewhere.
 
 import { spawn } from "node:child_process";
 import { writeFileSync } from "node:fs";
@@ -20,6 +21,8 @@ import type { Outcome } from "./known.ts";
 const SIZE = 320;
 const ROUNDS = 3;
 const SECONDS = 6;
+/** How far a database in another building is. */
+const ELSEWHERE_MS = 10;
 const READY_MS_MAX = 60_000;
 const POLL_MS = 200;
 /** By the number of requests at once: their p50, or their answers a second, over ours, at least. */
@@ -58,24 +61,29 @@ async function startFastApi({ python, folder }: GroupContext, { model, weights }
 
 export const serving: Group = {
   async run(context) {
-    const world = await startServing("det26n", SIZE);
-    try {
-      const theirs = await startFastApi(context, world);
-      try {
-        return await compare(world, theirs.url);
-      } finally {
-        theirs.stop();
-      }
-    } finally {
-      await world.stop();
-    }
+    return [...(await compareAt(context, 0)), ...(await compareAt(context, ELSEWHERE_MS))];
   },
 };
+
+async function compareAt(context: GroupContext, databaseMs: number): Promise<Outcome[]> {
+  const world = await startServing("det26n", SIZE, { databaseMs });
+  try {
+    const theirs = await startFastApi(context, world);
+    try {
+      return await compare(world, theirs.url, databaseMs);
+    } finally {
+      theirs.stop();
+    }
+  } finally {
+    await world.stop();
+  }
+}
 
 /** Sides of the image that both are sent. */
 const [WIDTH, HEIGHT] = [1_280, 720];
 
-async function compare(world: ServingWorld, url: string): Promise<Outcome[]> {
+async function compare(world: ServingWorld, url: string, databaseMs: number): Promise<Outcome[]> {
+  const suffix = databaseMs > 0 ? `, a database ${databaseMs} ms away` : "";
   const image = await photograph(WIDTH, HEIGHT, { quality: 92 });
   const ours = () => world.predict(image);
   const theirs = () => postImage(url, image);
@@ -88,7 +96,11 @@ async function compare(world: ServingWorld, url: string): Promise<Outcome[]> {
   const counts = `${own?.length} and ${other?.length} objects`;
   const isLike = Math.abs((own?.length ?? 0) - (other?.length ?? 0)) <= 0.1 * (own?.length ?? 0);
   const outcomes: Outcome[] = [
-    { case: "serving/fastapi/objects", outcome: isLike ? "passed" : "failed", detail: counts },
+    {
+      case: `serving/fastapi/objects${suffix}`,
+      outcome: isLike ? "passed" : "failed",
+      detail: counts,
+    },
   ];
   for (const { concurrency, figure, goal } of GOALS) {
     const sides = [ours, theirs].map((ask) => ({
@@ -112,7 +124,7 @@ async function compare(world: ServingWorld, url: string): Promise<Outcome[]> {
     const ratio = figure === "p50" ? they / we : we / they;
     const said = `${we.toFixed(1)} and ${they.toFixed(1)} (${figure}): ${ratio.toFixed(2)}×`;
     outcomes.push({
-      case: `serving/fastapi/${concurrency} at once`,
+      case: `serving/fastapi/${concurrency} at once${suffix}`,
       outcome: ratio >= goal ? "passed" : "failed",
       detail: `ours and FastAPI ${said}, goal ${goal}; processor ms of an answer: ${sides
         .map(({ spent }) => spent)

@@ -13,11 +13,11 @@ export interface NodeAsk {
   ms: number;
   /** Aborts when whoever asked has gone. */
   signal: AbortSignal;
-  /** Nobody waits for it. */
-  isBatch: boolean;
+  /** Whether somebody waits for its answer. */
+  isWaitedFor: boolean;
 }
 
-interface OpenAsk extends Pick<NodeAsk, "nodeId" | "kind" | "isBatch"> {
+interface OpenAsk extends Pick<NodeAsk, "nodeId" | "kind" | "isWaitedFor"> {
   /** Epoch milliseconds. */
   until: number;
 }
@@ -46,7 +46,7 @@ export function openAsk({ ms, signal, ...ask }: NodeAsk, clock: Clock): () => vo
 /** How many requests which somebody waits for are at nodes now. */
 export function requestsAtNodes(clock: Clock): number {
   let count = 0;
-  for (const { isBatch } of openAt(clock())) if (!isBatch) count += 1;
+  for (const { isWaitedFor } of openAt(clock())) if (isWaitedFor) count += 1;
   return count;
 }
 

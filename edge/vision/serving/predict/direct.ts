@@ -48,13 +48,19 @@ export interface DirectRequest {
   mask?: MaskForm;
   /** Aborts when whoever asked has gone. */
   signal: AbortSignal;
-  /** Nobody waits for it: it gets no place that others may soon need. */
+  /** Nobody waits for it: it gets no place that others may soon need, no model leaves for it. */
   isBatch?: boolean;
-  /**
-   * It may be for nothing: it gets no such place either, and no model leaves a node for it. Once a
-   * node that had the image is lost it is like all others, so that it ends as they do.
-   */
-  isEarly?: boolean;
+  /** A node that was asked before. */
+  tried?: TriedNode | null;
+}
+
+/** A node that had an image in its hands, and did not answer. */
+export interface TriedNode {
+  nodeId: string;
+  /** A status of the line. */
+  status: number;
+  /** Since when it was asked, milliseconds of the clock. */
+  since: number;
 }
 
 /** What a node found, and which. */
@@ -80,28 +86,66 @@ export async function predictDirectly(
   model: ModelRow,
   request: DirectRequest,
 ): Promise<DirectAnswer | null> {
-  const { mask = "none" } = request;
-  const head = async (isYielding: boolean) => {
-    const source = await signedSource(parts, model);
-    const { confidenceMin: confidence } = request;
-    const wish = mask === "none" ? {} : { mask };
-    return { kind: "predict" as const, model: source, confidence, may_evict: !isYielding, ...wish };
-  };
-  const { imageMsMax } = parts.limits;
-  const lines = predictingLines(parts, model);
-  // What an early one asks without is listed beside it, and waited for: what is left behind at a
-  // request's end may be cut off.
-  const listing = request.isEarly ? nodesOf(parts, lines).catch(() => {}) : null;
-  const answer = await askLine(parts, {
-    ...request,
-    warmMs: imageMsMax / 2,
-    coldMs: imageMsMax,
-    head,
-    ...lines,
+  const answer = await askLine(parts, predictCall(parts, model, request));
+  return answer && foundOf(parts, model, answer, request);
+}
+
+/**
+ * What one node finds on an image that may be for nothing. It is a node that has the model open, as
+ * nodes were listed lately, and the image takes no place there that others may soon need. Null
+ * where it did not get the image. Fails as `predictDirectly` does where the node answered.
+ */
+export async function predictEarly(
+  parts: Parts,
+  model: ModelRow,
+  request: Omit<DirectRequest, "isBatch" | "tried">,
+): Promise<DirectAnswer | TriedNode | null> {
+  const call = predictCall(parts, model, { ...request, isBatch: true });
+  const [node] = choose(likelyNodes(parts, call), asksByNode("predict", parts.clock));
+  if (!node?.warm) return null;
+  const { kind, body } = await encoded(call);
+  // Who is there now is asked beside it, and waited for: what is left behind at a request's end may
+  // be cut off.
+  const listing = nodesOf(parts, call).catch(() => {});
+  const since = parts.clock();
+  const { warmMs: ms, signal } = call;
+  const reply = await ask(parts, node, {
+    kind,
+    body,
+    ms,
+    signal,
+    isWaitedFor: true,
+    lane: "batch",
   });
   await listing;
-  if (!answer) return null;
-  const { said, servedBy } = answer;
+  if (isAnswer(reply)) return foundOf(parts, model, { said: reply, servedBy: node.name }, request);
+  return hadImage(reply.status) ? { nodeId: node.nodeId, status: reply.status, since } : null;
+}
+
+function predictCall(parts: Parts, model: ModelRow, request: DirectRequest): LineCall {
+  const { confidenceMin: confidence, mask = "none", ...rest } = request;
+  const { imageMsMax } = parts.limits;
+  return {
+    ...rest,
+    warmMs: imageMsMax / 2,
+    coldMs: imageMsMax,
+    head: async () => ({
+      kind: "predict",
+      model: await signedSource(parts, model),
+      confidence,
+      may_evict: !rest.isBatch,
+      ...(mask !== "none" && { mask }),
+    }),
+    ...predictingLines(parts, model),
+  };
+}
+
+function foundOf(
+  parts: Parts,
+  model: ModelRow,
+  { said, servedBy }: LineSaying,
+  { mask = "none" }: Pick<DirectRequest, "mask">,
+): DirectAnswer {
   const { predictions, batch, cold, ...rest } = answerOf(parts, model, said, mask);
   return { predictions, masksLeftOut: rest.masks_left_out ?? 0, servedBy, batch, cold };
 }
@@ -154,8 +198,8 @@ interface LineGroup {
 
 /** A request to one of some nodes, and by when it is answered. */
 export interface LineCall extends LineGroup {
-  /** What a node is asked; where it yields, no model leaves the node for it. */
-  head(isYielding: boolean): Promise<LineHead>;
+  /** What a node is asked. */
+  head(): Promise<LineHead>;
   /** The file in pieces. */
   image: readonly Uint8Array[];
   /** By when a node answers that has what is needed open, and one that opens it first. */
@@ -165,7 +209,7 @@ export interface LineCall extends LineGroup {
   signal: AbortSignal;
   /** As of a `DirectRequest`. */
   isBatch?: boolean;
-  isEarly?: boolean;
+  tried?: TriedNode | null;
 }
 
 /** What a node said, unchecked, and which. */
@@ -178,56 +222,40 @@ export interface LineSaying {
 /**
  * Asks a node, and another one where that has no answer; one that has no room for the image did not
  * get it, and counts for nothing. Null where no node has a line, or the request is too large for
- * one, and the queue has to do it; of an early one also where no node had room. Fails with
- * `overloaded` and `no_node`.
+ * one, and the queue has to do it. Fails with `overloaded` and `no_node`.
  */
 export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying | null> {
-  const { signal, isBatch = false, isEarly = false } = call;
-  const nodes = isEarly ? likelyNodes(parts, call) : await nodesOf(parts, call);
-  if (nodes.length === 0) return null;
-  let isYielding = isBatch || isEarly;
-  const head = await call.head(isYielding);
-  let body = encodeAsk(head, call.image);
+  const { signal, isBatch = false, tried = null } = call;
+  const nodes = (await nodesOf(parts, call)).filter(({ nodeId }) => nodeId !== tried?.nodeId);
+  if (nodes.length === 0 && !tried) return null;
+  const { kind, body } = await encoded(call);
   if (body.length > ASK_BYTES_MAX) return null;
-  const began = parts.clock();
-  const statuses: number[] = [];
-  const chosen = choose(nodes, asksByNode(head.kind, parts.clock)).slice(
-    0,
-    isBatch ? NODES_MAX : ASKED_MAX,
-  );
-  for (const node of chosen) {
-    const left = began + (node.warm ? call.warmMs : call.coldMs) - parts.clock();
-    if (left <= 0 || statuses.filter(hadImage).length === NODES_MAX) break;
-    if (isEarly && isYielding) {
-      if (statuses.some(hadImage)) {
-        isYielding = false;
-        body = encodeAsk(await call.head(isYielding), call.image);
-      }
-      // Until then it has no node open a model, nor looks for room at many.
-      else if (!node.warm || statuses.length === NODES_MAX) break;
-    }
-    const asked = parts.clock();
-    const asking = { kind: head.kind, body, ms: left, signal, isBatch, isYielding };
-    const answer = await ask(parts, node, asking);
-    const took = parts.clock() - asked;
-    // A node that gives a place back as the time is over was no less silent.
-    const isOver = answer.status === LINE_STATUS.nodeGone && took >= left;
-    const status = isOver ? LINE_STATUS.late : answer.status;
-    countAsk(status, took);
-    if (status === LINE_STATUS.done || status === LINE_STATUS.refused) {
-      return { said: answer, servedBy: node.name };
-    }
-    parts.log.info("line_unanswered", { node_id: node.nodeId, status });
-    statuses.push(status);
-    if (status === LINE_STATUS.late || status === LINE_STATUS.left) break;
+  const began = tried?.since ?? parts.clock();
+  const statuses = tried ? [tried.status] : [];
+  const askedMax = isBatch ? NODES_MAX : ASKED_MAX;
+  for (const node of choose(nodes, asksByNode(kind, parts.clock)).slice(0, askedMax)) {
+    const ms = began + (node.warm ? call.warmMs : call.coldMs) - parts.clock();
+    if (ms <= 0 || statuses.some(isLast) || statuses.filter(hadImage).length === NODES_MAX) break;
+    const lane = isBatch ? "batch" : "usual";
+    const said = await ask(parts, node, { kind, body, ms, signal, isWaitedFor: !isBatch, lane });
+    if (isAnswer(said)) return { said, servedBy: node.name };
+    statuses.push(said.status);
   }
-  // What no node had in its hands is the queue's, or is asked of them again.
-  const isUntouched = isEarly
-    ? !statuses.some(hadImage)
-    : statuses.every((status) => status === LINE_STATUS.noLine);
-  if (isUntouched) return null;
+  if (statuses.every((status) => status === LINE_STATUS.noLine)) return null;
   throw unanswered(statuses);
 }
+
+async function encoded(call: LineCall) {
+  const head = await call.head();
+  return { kind: head.kind, body: encodeAsk(head, call.image) };
+}
+
+const isAnswer = ({ status }: LineReply): boolean =>
+  status === LINE_STATUS.done || status === LINE_STATUS.refused;
+
+/** Whether nobody is asked any more after a node that answered so. */
+const isLast = (status: number): boolean =>
+  status === LINE_STATUS.late || status === LINE_STATUS.left;
 
 /** Whether a node that answered so had the image. */
 const hadImage = (status: number): boolean =>
@@ -336,20 +364,37 @@ interface LineRequest {
   body: Uint8Array<ArrayBuffer>;
   ms: number;
   signal: AbortSignal;
-  isBatch: boolean;
-  /** Takes no place that others may soon need. */
-  isYielding: boolean;
+  isWaitedFor: boolean;
+  /** In `batch` it takes no place that others may soon need. */
+  lane: "usual" | "batch";
 }
 
+/** What a node says to a request, which is counted. */
 async function ask(
   parts: Pick<Parts, "lines" | "log" | "clock">,
   { nodeId }: LineNode,
-  { kind, body, ms, signal, isBatch, isYielding }: LineRequest,
+  request: LineRequest,
 ): Promise<LineReply> {
-  const close = openAsk({ nodeId, kind, ms, signal, isBatch }, parts.clock);
+  const asked = parts.clock();
+  const reply = await send(parts, nodeId, request);
+  const took = parts.clock() - asked;
+  // A node that gives a place back as the time is over was no less silent.
+  const isOver = reply.status === LINE_STATUS.nodeGone && took >= request.ms;
+  const status = isOver ? LINE_STATUS.late : reply.status;
+  countAsk(status, took);
+  if (!isAnswer({ ...reply, status }))
+    parts.log.info("line_unanswered", { node_id: nodeId, status });
+  return { ...reply, status };
+}
+
+async function send(
+  parts: Pick<Parts, "lines" | "log" | "clock">,
+  nodeId: string,
+  { kind, body, ms, signal, isWaitedFor, lane }: LineRequest,
+): Promise<LineReply> {
+  const close = openAsk({ nodeId, kind, ms, signal, isWaitedFor }, parts.clock);
   try {
-    const lane = isYielding ? "&lane=batch" : "";
-    const address = `https://line/?kind=${kind}&ms=${Math.ceil(ms)}&bytes=${body.length}${lane}`;
+    const address = `https://line/?kind=${kind}&ms=${Math.ceil(ms)}&bytes=${body.length}&lane=${lane}`;
     const init = { method: "POST", body, signal };
     const response = await lineOf(parts, nodeId).fetch(new Request(address, init));
     return { status: response.status, text: await response.text() };

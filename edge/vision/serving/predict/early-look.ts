@@ -1,14 +1,20 @@
 // A look at an image that begins before the database has said which model looks: by the one that it
 // said the last time. It counts only where the database says the same again, so that a model's move
-// holds for the very next request; else it ends, and nothing comes of it. It has no model of a node
-// leave for another and takes no place that others may soon need, unless a node was lost with the
-// image, and goes to no node of a workspace that the request may not be for.
+// holds for the very next request; else it ends, and nothing comes of it. It asks one node, has no
+// model of a node leave for another, takes no place that others may soon need, and goes to no node
+// of a workspace that the request may not be for.
 
 import type { Caller } from "../../auth/scope.ts";
 import type { Parts } from "../../base/parts.ts";
 import { type ModelRow, modelSource } from "../../models/registry.ts";
 import { requestsAtNodes } from "./asks.ts";
-import { type DirectAnswer, type DirectRequest, isLineLikely, predictDirectly } from "./direct.ts";
+import {
+  type DirectAnswer,
+  type DirectRequest,
+  isLineLikely,
+  predictEarly,
+  type TriedNode,
+} from "./direct.ts";
 import { makesMasks } from "./masks.ts";
 import type { Choice } from "./model-choice.ts";
 import type { HeldFile } from "./predictions.ts";
@@ -32,8 +38,8 @@ interface EarlyWish extends Pick<DirectRequest, "confidenceMin" | "mask" | "sign
   choice: Choice;
 }
 
-/** What a node found, and how long it was asked, milliseconds. */
-export type EarlyAnswer = DirectAnswer & { ms: number };
+/** What a node found, and how long it was asked in milliseconds; or one that was lost with it. */
+export type EarlyAnswer = (DirectAnswer & { ms: number }) | TriedNode;
 
 /** A look at the image of one request, before it is known whose it is. */
 export class EarlyLook {
@@ -66,8 +72,8 @@ export class EarlyLook {
   }
 
   /**
-   * What a node found, where it looked by the model that was chosen. Null where none had the image
-   * for it: then one is to be asked anew. Fails as `predictDirectly` and as receiving the image do.
+   * What a node made of the image, where it looked by the model that was chosen. Null where none
+   * had it for that. Fails as `predictEarly` and as receiving the image do.
    */
   by(chosen: ModelRow): Promise<EarlyAnswer | null> {
     this.#isChosen = true;
@@ -97,6 +103,6 @@ async function lookOf(
   const { pieces: image } = await receiving;
   request.signal.throwIfAborted();
   const began = parts.clock();
-  const answer = await predictDirectly(parts, model, { ...request, image, isEarly: true });
-  return answer && { ...answer, ms: parts.clock() - began };
+  const answer = await predictEarly(parts, model, { ...request, image });
+  return answer && "predictions" in answer ? { ...answer, ms: parts.clock() - began } : answer;
 }

@@ -190,7 +190,7 @@ async function withoutStore(receiving: Promise<HeldFile | StoredFile>): Promise<
 /** What is wanted of an image, and of whom. */
 export interface ImageWish extends ServerWish, Pick<DirectRequest, "confidenceMin" | "signal"> {
   server: ImageServer;
-  /** What a node found that was asked before; none when omitted. */
+  /** What a node made of it that was asked before; none when omitted. */
   early?: Promise<EarlyAnswer | null>;
 }
 
@@ -268,7 +268,11 @@ async function byNodes(
   { takenMs, early }: { takenMs: number | undefined; early: Promise<EarlyAnswer | null> },
 ): Promise<UntimedAnswer> {
   const asked = { image, confidenceMin, mask, signal };
-  const direct = (await early) ?? (await predictDirectly(parts, model, asked));
+  const before = await early;
+  const direct =
+    before && "predictions" in before
+      ? before
+      : await predictDirectly(parts, model, { ...asked, tried: before });
   if (direct) {
     const servedBy = `node/${encodeURIComponent(direct.servedBy)}`;
     return { ...direct, servedBy, precision: WEIGHTS_PRECISION, failedBefore: false };

@@ -19,14 +19,14 @@ const ask = (more: Partial<Parameters<typeof openAsk>[0]> = {}) =>
       kind: "predict",
       ms: 1_000,
       signal: new AbortController().signal,
-      isBatch: false,
+      isWaitedFor: true,
       ...more,
     },
     clock,
   );
 
 it("count by node and kind until they are answered, and once", () => {
-  const closes = [ask(), ask(), ask({ nodeId: "other", isBatch: true }), ask({ kind: "sam" })];
+  const closes = [ask(), ask(), ask({ nodeId: "other", isWaitedFor: false }), ask({ kind: "sam" })];
   expect(counts()).toEqual([3, ["one", 2], ["other", 1]]);
   closes[0]?.();
   closes[0]?.();
