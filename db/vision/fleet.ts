@@ -273,6 +273,7 @@ export const deviceAlert = pgTable(
       .on(table.deviceId, table.kind)
       .where(sql`recovered_at IS NULL`),
     index("device_alert_workspace").on(table.workspaceId, table.raisedAt),
+    index("device_alert_recovered").on(table.recoveredAt).where(sql`recovered_at IS NOT NULL`),
     check("device_alert_kind", sql`kind IN ('lost', 'hot', 'low_battery')`),
   ],
 );

@@ -95,7 +95,10 @@ export const refreshToken = pgTable(
     usedAt: instant("used_at"),
     revokedAt: instant("revoked_at"),
   },
-  (table) => [index("refresh_token_family").on(table.family)],
+  (table) => [
+    index("refresh_token_family").on(table.family),
+    index("refresh_token_expires").on(table.expiresAt),
+  ],
 );
 
 /** A code with which somebody makes an account, or joins a workspace with the one they have. */
@@ -144,7 +147,10 @@ export const idempotentAnswer = pgTable(
     body: jsonb("body").notNull(),
     createdAt: createdAt(),
   },
-  (table) => [primaryKey({ columns: [table.workspaceId, table.route, table.key] })],
+  (table) => [
+    primaryKey({ columns: [table.workspaceId, table.route, table.key] }),
+    index("idempotent_answer_created").on(table.createdAt),
+  ],
 );
 
 /* Tasks and nodes */
@@ -236,6 +242,7 @@ export const task = pgTable(
     index("task_unsettled")
       .on(table.endedAt)
       .where(sql`ended_at IS NOT NULL AND settled_at IS NULL`),
+    index("task_settled").on(table.settledAt).where(sql`settled_at IS NOT NULL`),
     check("task_ended", sql`(state IN ('queued', 'running')) = (ended_at IS NULL)`),
     check("task_running", sql`(state = 'running') = (lease_until IS NOT NULL)`),
   ],
