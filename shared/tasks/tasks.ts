@@ -30,8 +30,16 @@ const int32 = () => z.number().int().min(0).max(2_147_483_647);
 // Everybody knows boxes, clicks, predictions and what the store has from here.
 export { Bbox, ModelSource, ObjectSource, ObjectTarget, Point, Prediction, StoredObject };
 
-/** Layouts of an exported dataset. */
-export const EXPORT_FORMATS = ["yolo", "yolo-seg", "coco", "voc", "cvat"] as const;
+/** Layouts of an exported dataset, with what each holds. */
+export const EXPORT_CONTENTS = {
+  yolo: "boxes",
+  "yolo-seg": "masks as polygons",
+  coco: "instances with both",
+  voc: "Pascal VOC, masks as its objects' `polygon`",
+  cvat: "CVAT for images 1.1",
+} as const;
+export type ExportFormat = keyof typeof EXPORT_CONTENTS;
+export const EXPORT_FORMATS = Object.keys(EXPORT_CONTENTS) as ExportFormat[];
 
 /** What to look for. Text is grounded in the segmenter's vocabulary, or refused. */
 export const Prompt = z.discriminatedUnion("kind", [

@@ -3,7 +3,7 @@
 import { parse } from "yaml";
 import { maskBudget } from "../../../../shared/detector/rings.ts";
 import { Failure } from "../../../../shared/errors.ts";
-import type { EXPORT_FORMATS } from "../../../../shared/tasks/tasks.ts";
+import type { ExportFormat } from "../../../../shared/tasks/tasks.ts";
 import { ClassName } from "../classes.ts";
 import type { ArchiveContent, ArchiveText } from "./archive.ts";
 import { Coco, cocoLabels } from "./coco-labels.ts";
@@ -12,14 +12,15 @@ import { cvatLabels, openXml, type VocFile, vocFile, vocLabels } from "./xml-lab
 import { yoloLabels } from "./yolo-labels.ts";
 
 /** The formats of archives: those that are exported, where YOLO's with masks are YOLO's too. */
-export type ArchiveFormat = Exclude<(typeof EXPORT_FORMATS)[number], "yolo-seg">;
-const FORMATS: Readonly<Record<ArchiveFormat, true>> = {
-  coco: true,
-  voc: true,
-  cvat: true,
-  yolo: true,
+export type ArchiveFormat = Exclude<ExportFormat, "yolo-seg">;
+/** What an archive of each format holds. */
+export const ARCHIVE_CONTENTS: Readonly<Record<ArchiveFormat, string>> = {
+  coco: "COCO JSON",
+  voc: "Pascal VOC XML",
+  cvat: "XML of CVAT for images 1.1",
+  yolo: "YOLO texts with data.yaml or classes.txt",
 };
-export const ARCHIVE_FORMATS = Object.keys(FORMATS) as ArchiveFormat[];
+export const ARCHIVE_FORMATS = Object.keys(ARCHIVE_CONTENTS) as ArchiveFormat[];
 
 const NAMED_MAX = 10;
 /** Lists of files and of classes beside YOLO's labels, and what people write. */

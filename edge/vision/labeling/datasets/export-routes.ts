@@ -2,7 +2,7 @@
 
 import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
-import { EXPORT_FORMATS } from "../../../../shared/tasks/tasks.ts";
+import { EXPORT_CONTENTS, EXPORT_FORMATS } from "../../../../shared/tasks/tasks.ts";
 import { DatasetExport } from "../../../../shared/wire/labeling.ts";
 import { headers } from "../../../http/description.ts";
 import { errorResponses, json } from "../../../http/route.ts";
@@ -36,9 +36,9 @@ const Options = z.object({
     .enum(EXPORT_FORMATS)
     .default("yolo")
     .meta({
-      description:
-        "`yolo`: boxes; `yolo-seg`: masks as polygons; `coco`: instances with both; `voc`: Pascal VOC, " +
-        "masks as its objects' `polygon`; `cvat`: CVAT for images 1.1",
+      description: Object.entries(EXPORT_CONTENTS)
+        .map(([format, content]) => `\`${format}\`: ${content}`)
+        .join("; "),
     }),
   rectangles: z
     .boolean()

@@ -10,7 +10,7 @@ import { type Route, route } from "../../base/route.ts";
 import { jobRecord } from "../jobs/jobs.ts";
 import { readArchive } from "./archive.ts";
 import { withArchive } from "./archive-form.ts";
-import { ARCHIVE_FORMATS, archiveLabels } from "./archive-labels.ts";
+import { ARCHIVE_CONTENTS, ARCHIVE_FORMATS, archiveLabels } from "./archive-labels.ts";
 import { bodyLabels, Import, type ImportRequest, importJob } from "./imports.ts";
 
 const tag = "Datasets";
@@ -84,9 +84,9 @@ export const importRoutes: readonly Route[] = [
       tag,
       summary: "Import a zip of annotations as a finished job",
       description:
-        "Beyond the contract; for engineers. A zip of COCO JSON, Pascal VOC or CVAT (images 1.1) XML, or " +
-        "YOLO texts with data.yaml or classes.txt, boxes or masks; such as our exports. The format is " +
-        "told by the content; `format` names one of several. Images are found as by `POST /import`; " +
+        `Beyond the contract; for engineers. A zip of ${Object.values(ARCHIVE_CONTENTS).join(", or ")}: ` +
+        "boxes or masks, such as our exports. The format is told by the content; `format` names one " +
+        "of several. Images are found as by `POST /import`; " +
         "those in the zip are not taken. Refused are zips of over 100,000 files, 50,000 or 32 MiB of " +
         "texts, texts that shrank over 200 times, encrypted files, links, paths that lead elsewhere, " +
         "and names that come twice. Where a body may be no larger than about 100 MB, leave out the " +
