@@ -139,6 +139,10 @@ export async function assertReader(database: Database): Promise<void> {
 export const wireTime = (column: SQL): SQL =>
   sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
+/** The same in epoch milliseconds. */
+export const epochMs = (column: SQL): SQL<number> =>
+  sql`(extract(epoch FROM ${column}) * 1000)::float8`;
+
 /**
  * SQL states of a database that cannot be worked with, as opposed to one that refuses a statement.
  * Class 08: connection exceptions; 53: insufficient resources, such as a full disk; 57P: operator

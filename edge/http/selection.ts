@@ -35,9 +35,10 @@ export const joinedColumnsOf = <T extends Table>(
   alias: string,
 ): { [Name in keyof Columns<T>]: SQL<ValueOf<Columns<T>[Name]> | null> } => columnsOf(table, alias);
 
-/** The driver gives integers of eight bytes, and arrays, as text. */
+/** The driver gives integers of eight bytes, and arrays, as text, and days as instants. */
 function readable({ dataType, columnType }: Column, column: SQL): SQL {
-  if (dataType === "date") return wireTime(column);
+  if (dataType === "date" || columnType === "PgTimestampString") return wireTime(column);
+  if (columnType === "PgDateString") return sql`${column}::text`;
   if (columnType.startsWith("PgBigInt") || columnType.startsWith("PgBigSerial"))
     return sql`${column}::float8`;
   return dataType === "array" ? sql`to_jsonb(${column})` : column;

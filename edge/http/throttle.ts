@@ -12,7 +12,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../shared/errors.ts";
 import { DAY, iso, MINUTE } from "../../shared/time.ts";
-import { batch, type Database } from "./database.ts";
+import { batch, type Database, epochMs } from "./database.ts";
 
 /** Turns of a line that are taken without a wait, and the time between any two more. */
 export interface Pace {
@@ -146,7 +146,7 @@ export async function takeTurn(
     ON CONFLICT (${key}) DO UPDATE
       SET window_ends_at = greatest(t.window_ends_at, ${at(now)}) + ${intervalOf(pace)}
       WHERE t.window_ends_at <= ${at(now + free + WAIT_MS_MAX)}
-    RETURNING t.${key}::text AS line, (extract(epoch FROM window_ends_at) * 1000)::float8 AS ends`);
+    RETURNING t.${key}::text AS line, ${epochMs(sql`window_ends_at`)} AS ends`);
   const [turn] = rows;
   if (!turn) throw tooManyAttempts(gapMs);
   const wait = turn.ends - gapMs - free - now;
@@ -194,7 +194,7 @@ async function countAttempts(
       window_ends_at = CASE WHEN t.window_ends_at <= ${iso(now)}::timestamptz
         THEN excluded.window_ends_at ELSE t.window_ends_at END
     RETURNING t.${key}::text AS key, attempts,
-      (extract(epoch FROM window_ends_at) * 1000)::float8 AS ends`);
+      ${epochMs(sql`window_ends_at`)} AS ends`);
   return rows;
 }
 

@@ -4,11 +4,13 @@
 // had claimed comes again.
 
 import { type SQL, sql } from "drizzle-orm";
+import * as tables from "../../../db/markets/schema.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../../shared/time.ts";
 import type { Alert } from "../../../shared/wire/markets.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { performDuties, performEach } from "../../http/duties.ts";
 import { scrub } from "../../http/log.ts";
+import { columnsOf, rowsOf, selection, typed } from "../../http/selection.ts";
 import { sendWebhook, type WebhookTarget } from "../../http/webhook.ts";
 import { noticeIncidents } from "./alerts.ts";
 import { at } from "./ledger.ts";
@@ -36,13 +38,29 @@ const FORGET_AT_ONCE = 5_000;
 
 type OutboxParts = Pick<IngestParts, "pipelines" | "database" | "log" | "clock">;
 
-const ALERT = sql`id::text AS alert_id, kind, incident_id::text, nullif(job, '') AS job,
-  CASE WHEN subject LIKE 'partition %' THEN substr(subject, 11) END AS partition,
-  CASE WHEN subject LIKE 'series %' THEN substr(subject, 8) END AS series,
-  run_id::text, error_code, detail, ${wireTime(sql`alert.created_at`)} AS created_at,
-  ${wireTime(sql`ended_at`)} AS ended_at, delivery, attempts,
-  CASE WHEN delivery = 'pending' THEN ${wireTime(sql`next_at`)} END AS next_attempt_at,
-  ${wireTime(sql`delivered_at`)} AS delivered_at, last_error`;
+const alert = columnsOf(tables.alert, "alert");
+const ALERT: SQL<Alert> = selection({
+  alert_id: alert.id,
+  kind: alert.kind,
+  incident_id: alert.incidentId,
+  job: typed<string | null>(sql`nullif(job, '')`),
+  partition: typed<string | null>(
+    sql`CASE WHEN subject LIKE 'partition %' THEN substr(subject, 11) END`,
+  ),
+  series: typed<string | null>(sql`CASE WHEN subject LIKE 'series %' THEN substr(subject, 8) END`),
+  run_id: alert.runId,
+  error_code: alert.errorCode,
+  detail: alert.detail,
+  created_at: alert.createdAt,
+  ended_at: alert.endedAt,
+  delivery: alert.delivery,
+  attempts: alert.attempts,
+  next_attempt_at: typed<string | null>(
+    sql`CASE WHEN delivery = 'pending' THEN ${wireTime(sql`next_at`)} END`,
+  ),
+  delivered_at: alert.deliveredAt,
+  last_error: alert.lastError,
+});
 
 /** What the minute cron does about alerts; without a webhook they are recorded and none is sent. */
 export async function alertMinute(parts: OutboxParts, webhook: WebhookTarget | null, now: number) {
@@ -61,12 +79,12 @@ export async function deliverAlerts(parts: OutboxParts, webhook: WebhookTarget, 
 }
 
 async function claimDue(database: Database, now: number): Promise<Alert[]> {
-  const { rows } = await database.execute<Alert>(sql`
+  const rows = await rowsOf(database, ALERT)`
     UPDATE alert SET attempts = attempts + 1, next_at = ${at(now + CLAIM_MS)}
      WHERE id IN (
        SELECT id FROM alert WHERE delivery = 'pending' AND next_at <= ${at(now)}
         ORDER BY next_at, alert.created_at LIMIT ${SENT_MAX}::int FOR UPDATE SKIP LOCKED)
-     RETURNING ${ALERT}`);
+     RETURNING ${ALERT}`;
   return rows.toSorted((one, other) => one.created_at.localeCompare(other.created_at));
 }
 
@@ -123,21 +141,20 @@ function messageOf(alert: Alert): string {
 export async function sendTestAlert(parts: OutboxParts, webhook: WebhookTarget, by: string) {
   const { database, clock } = parts;
   const [id, now] = [crypto.randomUUID(), clock()];
-  const { rows } = await database.execute<Alert>(sql`
+  const rows = await rowsOf(database, ALERT)`
     INSERT INTO alert (id, kind, incident_id, job, subject, detail, created_at, ended_at, delivery,
       attempts, next_at)
     VALUES (${id}::uuid, 'test', ${id}::uuid, '', 'test', ${`a test, sent by ${by}`}, ${at(now)},
-      ${at(now)}, 'pending', 1, ${at(now + CLAIM_MS)}) RETURNING ${ALERT}`);
-  for (const alert of rows) await attempt(parts, webhook, alert);
+      ${at(now)}, 'pending', 1, ${at(now + CLAIM_MS)}) RETURNING ${ALERT}`;
+  for (const test of rows) await attempt(parts, webhook, test);
   return findAlert(database, id);
 }
 
 /** An alert, or null. */
 export async function findAlert(database: Database, alertId: string): Promise<Alert | null> {
-  const { rows } = await database.execute<Alert>(
-    sql`SELECT ${ALERT} FROM alert WHERE id = ${alertId}::uuid`,
-  );
-  return rows[0] ?? null;
+  const [found] = await rowsOf(database, ALERT)`
+    SELECT ${ALERT} FROM alert WHERE id = ${alertId}::uuid`;
+  return found ?? null;
 }
 
 /** The newest alerts first; those after the one that `after` names. */
@@ -149,10 +166,9 @@ export async function listAlerts(
     ? sql`WHERE (alert.created_at, alert.id) <
         (SELECT last.created_at, last.id FROM alert AS last WHERE last.id = ${after}::uuid)`
     : sql``;
-  const { rows } = await database.execute<Alert>(sql`
+  return await rowsOf(database, ALERT)`
     SELECT ${ALERT} FROM alert ${older}
-     ORDER BY alert.created_at DESC, alert.id DESC LIMIT ${limit}::int`);
-  return rows;
+     ORDER BY alert.created_at DESC, alert.id DESC LIMIT ${limit}::int`;
 }
 
 /**

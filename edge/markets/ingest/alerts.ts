@@ -7,7 +7,7 @@
 import { sql } from "drizzle-orm";
 import { DAY, MINUTE } from "../../../shared/time.ts";
 import type { Alert } from "../../../shared/wire/markets.ts";
-import type { Database } from "../../http/database.ts";
+import { type Database, epochMs } from "../../http/database.ts";
 import { jsonb } from "../../http/storable.ts";
 import { at } from "./ledger.ts";
 import { partitionRange } from "./partition.ts";
@@ -103,7 +103,7 @@ export async function noticeIncidents(parts: NoticeParts, delivery: Delivery, no
 
 async function lookFrom(database: Database, now: number): Promise<number> {
   const { rows } = await database.execute<{ last: number }>(sql`
-    SELECT (extract(epoch FROM last_at) * 1000)::float8 AS last FROM housekeeping
+    SELECT ${epochMs(sql`last_at`)} AS last FROM housekeeping
      WHERE chore = ${CHORE}`);
   return rows[0] ? Math.min(rows[0].last, now) - OVERLAP_MS : now - FIRST_LOOK_MS;
 }

@@ -5,8 +5,8 @@ import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Instrument } from "../../../shared/wire/instruments.ts";
-import { type Database, wireTime } from "../../http/database.ts";
-import { jsonTexts, ms } from "../store/catalog.ts";
+import { type Database, epochMs, wireTime } from "../../http/database.ts";
+import { jsonTexts } from "../store/catalog.ts";
 import { at } from "./ledger.ts";
 
 /** The newest row of an instrument of a series; `datetime` in epoch milliseconds. */
@@ -35,7 +35,7 @@ export async function listInstruments(
   libraries: readonly string[],
 ): Promise<WatchedInstrument[]> {
   const { rows } = await database.execute<WatchedInstrument>(sql`
-    SELECT i.id AS "instrumentId", s.library, s.symbol, ${ms(sql`i.valid_max`)} AS "validMax",
+    SELECT i.id AS "instrumentId", s.library, s.symbol, ${epochMs(sql`i.valid_max`)} AS "validMax",
       ${wireTime(sql`i.retired_at`)} AS "retiredAt", i.retired_by AS "retiredBy"
       FROM instrument i JOIN series s ON s.id = i.series_id
      WHERE s.library IN ${jsonTexts(libraries)} ORDER BY i.id COLLATE "C"`);

@@ -1,11 +1,13 @@
 // An execution's journal: what it did, step by step, kept where an operator reads it. Entries are
 // written at the end of a step; a process that dies loses at most the entries of its last step.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
+import * as tables from "../../../db/markets/schema.ts";
 import { DAY, iso } from "../../../shared/time.ts";
 import type { RunEvent } from "../../../shared/wire/markets.ts";
-import { type Database, wireTime } from "../../http/database.ts";
+import type { Database } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
+import { columnsOf, rowsOf, selection, typed } from "../../http/selection.ts";
 import { jsonb } from "../../http/storable.ts";
 import { at, type ClaimedExecution } from "./ledger.ts";
 import type { Fetcher } from "./sources/upstream.ts";
@@ -69,12 +71,19 @@ export const notingFetcher = (
   },
 });
 
+const event = columnsOf(tables.runEvent, "run_event");
+const EVENT: SQL<RunEvent> = selection({
+  attempt: event.attempt,
+  at: event.at,
+  level: event.level,
+  event: event.event,
+  detail: typed<RunEvent["detail"]>(event.detail),
+});
+
 /** The journal of an execution, over all its attempts, oldest first. */
 export async function listEvents(database: Database, runId: string): Promise<RunEvent[]> {
-  const { rows } = await database.execute<RunEvent>(sql`
-    SELECT attempt, ${wireTime(sql`run_event.at`)} AS at, level, event, detail FROM run_event
-     WHERE run_id = ${runId}::uuid ORDER BY id LIMIT 2000`);
-  return rows;
+  return await rowsOf(database, EVENT)`
+    SELECT ${EVENT} FROM run_event WHERE run_id = ${runId}::uuid ORDER BY id LIMIT 2000`;
 }
 
 /** Deletes entries older than 120 days, some at a time; `now` in epoch milliseconds. */

@@ -3,9 +3,11 @@
 // its execution, only one wins. The table of executions is called `run`, as the wire calls them.
 
 import { type SQL, sql } from "drizzle-orm";
+import * as tables from "../../../db/markets/schema.ts";
 import { iso } from "../../../shared/time.ts";
-import type { Backfill, Run, RunTrigger } from "../../../shared/wire/markets.ts";
-import { type Database, wireTime } from "../../http/database.ts";
+import type { Backfill, Run, RunState, RunTrigger } from "../../../shared/wire/markets.ts";
+import { type Database, epochMs, wireTime } from "../../http/database.ts";
+import { columnsOf, extended, rowsOf, selection, typed } from "../../http/selection.ts";
 import { jsonb, storable } from "../../http/storable.ts";
 import type { Range } from "../store/rows.ts";
 
@@ -27,19 +29,38 @@ const RELEASED_MAX = 4;
 /** An execution put back because its provider had not published is `waiting`, not `queued`. */
 const WAITS = sql`(state = 'queued' AND error_code IS NOT DISTINCT FROM 'not_released')`;
 /** The state of an execution as the wire and the pages tell it. */
-export const STATE = sql`CASE WHEN ${WAITS} THEN 'waiting' ELSE state END`;
+export const STATE = typed<RunState>(sql`CASE WHEN ${WAITS} THEN 'waiting' ELSE state END`);
 /** Whether an execution is in a state as the wire tells it. */
 export const isInState = (state: string): SQL => {
   if (state === "waiting") return WAITS;
   return state === "queued" ? sql`state = 'queued' AND NOT ${WAITS}` : sql`state = ${state}`;
 };
 
-const RUN = sql`id::text AS run_id, job, partition::text, trigger, reconstructed,
-  ${STATE} AS state, attempt,
-  backfill_id::text, launched_by, ${wireTime(sql`scheduled_at`)} AS scheduled_at,
-  ${wireTime(sql`created_at`)} AS created_at, ${wireTime(sql`nullif(available_at, ${HELD})`)} AS available_at,
-  ${wireTime(sql`started_at`)} AS started_at, ${wireTime(sql`finished_at`)} AS finished_at,
-  error_code, error_detail, metadata`;
+/** The columns of executions, of a statement that calls their table by its name. */
+export const EXECUTION = columnsOf(tables.run, "run");
+
+const RUN = selection({
+  run_id: EXECUTION.id,
+  job: EXECUTION.job,
+  partition: EXECUTION.partition,
+  trigger: EXECUTION.trigger,
+  reconstructed: EXECUTION.reconstructed,
+  state: STATE,
+  attempt: EXECUTION.attempt,
+  backfill_id: EXECUTION.backfillId,
+  launched_by: EXECUTION.launchedBy,
+  scheduled_at: EXECUTION.scheduledAt,
+  created_at: EXECUTION.createdAt,
+  available_at: typed<string | null>(wireTime(sql`nullif(available_at, ${HELD})`)),
+  started_at: EXECUTION.startedAt,
+  finished_at: EXECUTION.finishedAt,
+  error_code: EXECUTION.errorCode,
+  error_detail: EXECUTION.errorDetail,
+  metadata: typed<Run["metadata"]>(EXECUTION.metadata),
+});
+
+/** An execution whose message is to be sent. */
+const QUEUED = selection({ runId: EXECUTION.id, job: EXECUTION.job });
 
 /** An execution that is to be queued. */
 export interface NewExecution {
@@ -65,6 +86,17 @@ export interface ClaimedExecution {
   /** Epoch milliseconds of the tick that started it, or null. */
   scheduled_at: number | null;
 }
+
+const CLAIMED: SQL<ClaimedExecution> = selection({
+  run_id: EXECUTION.id,
+  job: EXECUTION.job,
+  partition: EXECUTION.partition,
+  trigger: EXECUTION.trigger,
+  reconstructed: EXECUTION.reconstructed,
+  attempt: EXECUTION.attempt,
+  attempts_max: EXECUTION.attemptsMax,
+  scheduled_at: typed<number | null>(epochMs(sql`scheduled_at`)),
+});
 
 /** Queues an execution. */
 export async function createExecution(
@@ -129,13 +161,12 @@ export async function claimExecution(
   now: number,
   leaseMs: number,
 ): Promise<ClaimedExecution | null> {
-  const { rows } = await database.execute<ClaimedExecution & Record<string, unknown>>(sql`
+  const [claimed] = await rowsOf(database, CLAIMED)`
     UPDATE run SET state = 'running', attempt = attempt + 1, lease_until = ${at(now + leaseMs)},
       started_at = coalesce(started_at, ${at(now)}), error_code = NULL, error_detail = NULL
      WHERE id = ${runId}::uuid AND state = 'queued' AND available_at <= ${at(now + EARLY_MS)}
-     RETURNING id::text AS run_id, job, partition::text, trigger, reconstructed, attempt,
-       attempts_max, (extract(epoch FROM scheduled_at) * 1000)::float8 AS scheduled_at`);
-  return rows[0] ?? null;
+     RETURNING ${CLAIMED}`;
+  return claimed ?? null;
 }
 
 const isHeld = ({ run_id, attempt }: ClaimedExecution): SQL =>
@@ -264,19 +295,20 @@ export async function rescueExecutions(
   limits: { resendAfterMs: number; resendMax: number },
   now: number,
 ): Promise<{ rescued: number; resend: { runId: string; job: string }[] }> {
-  const freed = await database.execute<{ runId: string; job: string; state: string }>(sql`
+  const freed = extended(QUEUED, { state: EXECUTION.state });
+  const ended = await rowsOf(database, freed)`
     UPDATE run SET lease_until = NULL, available_at = ${at(now)},
       state = CASE WHEN attempt >= attempts_max THEN 'failed' ELSE 'queued' END,
       finished_at = CASE WHEN attempt >= attempts_max THEN ${at(now)} END,
       error_code = 'lease_lost', error_detail = 'the process of this run stopped renewing its lease'
-     WHERE state = 'running' AND lease_until < ${at(now)} RETURNING id::text AS "runId", job, state`);
-  const lost = await database.execute<{ runId: string; job: string }>(sql`
+     WHERE state = 'running' AND lease_until < ${at(now)} RETURNING ${freed}`;
+  const lost = await rowsOf(database, QUEUED)`
     UPDATE run SET available_at = ${at(now)} WHERE id IN (
       SELECT id FROM run WHERE state = 'queued' AND available_at < ${at(now - limits.resendAfterMs)}
        ORDER BY available_at LIMIT ${limits.resendMax}::int)
-     RETURNING id::text AS "runId", job`);
-  const requeued = freed.rows.filter((row) => row.state === "queued");
-  return { rescued: freed.rows.length, resend: [...requeued, ...lost.rows] };
+     RETURNING ${QUEUED}`;
+  const requeued = ended.filter((row) => row.state === "queued");
+  return { rescued: ended.length, resend: [...requeued, ...lost] };
 }
 
 /**
@@ -308,7 +340,7 @@ export async function releaseHeldExecutions(
   database: Database,
   now: number,
 ): Promise<{ runId: string; job: string }[]> {
-  const { rows } = await database.execute<{ runId: string; job: string }>(sql`
+  return await rowsOf(database, QUEUED)`
     WITH backfills AS (
       SELECT backfill_id, count(*) FILTER (WHERE available_at < ${HELD}) AS under_way
         FROM run WHERE state IN ('queued', 'running') AND backfill_id IS NOT NULL
@@ -321,16 +353,25 @@ export async function releaseHeldExecutions(
     UPDATE run SET available_at = ${at(now)} FROM waiting w
      WHERE run.id = w.id AND w.position + w.under_way <= ${RELEASED_MAX}::int
        AND run.state = 'queued' AND run.available_at = ${HELD}
-     RETURNING run.id::text AS "runId", run.job`);
-  return rows;
+     RETURNING ${QUEUED}`;
+}
+
+/** Whether an execution that writes forward vintages waits for a partition's release. */
+export async function isAwaited(
+  database: Database,
+  job: string,
+  partition: string,
+): Promise<boolean> {
+  const { rows } = await database.execute(sql`
+    SELECT FROM run WHERE job = ${job} AND partition = ${partition}::date
+       AND NOT reconstructed AND ${WAITS} LIMIT 1`);
+  return rows.length > 0;
 }
 
 /** An execution as the wire shows it, or null. */
 export async function findExecution(database: Database, runId: string): Promise<Run | null> {
-  const { rows } = await database.execute<Run>(
-    sql`SELECT ${RUN} FROM run WHERE id = ${runId}::uuid`,
-  );
-  return rows[0] ?? null;
+  const [found] = await rowsOf(database, RUN)`SELECT ${RUN} FROM run WHERE id = ${runId}::uuid`;
+  return found ?? null;
 }
 
 /** Which executions are listed; a field left out filters nothing. */
@@ -352,39 +393,46 @@ export async function listExecutions(database: Database, filter: ExecutionFilter
     ...(state ? [isInState(state)] : []),
   ];
   const where = conditions.length > 0 ? sql`WHERE ${sql.join(conditions, sql` AND `)}` : sql``;
-  const { rows } = await database.execute<Run>(
-    sql`SELECT ${RUN} FROM run ${where} ORDER BY run.created_at DESC, partition DESC LIMIT ${filter.limit}::int`,
-  );
-  return rows;
+  return await rowsOf(database, RUN)`
+    SELECT ${RUN} FROM run ${where}
+     ORDER BY run.created_at DESC, run.partition DESC LIMIT ${filter.limit}::int`;
 }
 
 const count = (state: string): SQL => sql`count(*) FILTER (WHERE ${isInState(state)})`;
-const BACKFILL = sql`b.id::text AS backfill_id, b.job, b.first::text, b.last::text,
-  b.launched_by, b.canceled_by,
-  ${wireTime(sql`b.created_at`)} AS created_at, ${wireTime(sql`b.canceled_at`)} AS canceled_at,
-  json_build_object('queued', ${count("queued")}, 'waiting', ${count("waiting")},
-    'running', ${count("running")}, 'succeeded', ${count("succeeded")}, 'failed', ${count("failed")}, 'late', ${count("late")},
-    'canceled', ${count("canceled")}) AS runs`;
+const backfill = columnsOf(tables.backfill, "b");
+const BACKFILL = selection({
+  backfill_id: backfill.id,
+  job: backfill.job,
+  first: backfill.first,
+  last: backfill.last,
+  launched_by: backfill.launchedBy,
+  canceled_by: backfill.canceledBy,
+  created_at: backfill.createdAt,
+  canceled_at: backfill.canceledAt,
+  runs: typed<Backfill["runs"]>(sql`json_build_object(
+    'queued', ${count("queued")}, 'waiting', ${count("waiting")}, 'running', ${count("running")},
+    'succeeded', ${count("succeeded")}, 'failed', ${count("failed")}, 'late', ${count("late")},
+    'canceled', ${count("canceled")})`),
+});
 
 /** A backfill with the counts of its executions, or null. */
 export async function findBackfill(
   database: Database,
   backfillId: string,
 ): Promise<Backfill | null> {
-  const { rows } = await database.execute<Backfill>(sql`
+  const [found] = await rowsOf(database, BACKFILL)`
     SELECT ${BACKFILL} FROM backfill b LEFT JOIN run r ON r.backfill_id = b.id
-     WHERE b.id = ${backfillId}::uuid GROUP BY b.id`);
-  return rows[0] ?? null;
+     WHERE b.id = ${backfillId}::uuid GROUP BY b.id`;
+  return found ?? null;
 }
 
 /** The newest backfills first. */
 export async function listBackfills(database: Database, limit: number): Promise<Backfill[]> {
-  const { rows } = await database.execute<Backfill>(sql`
+  return await rowsOf(database, BACKFILL)`
     SELECT ${BACKFILL}
       FROM (SELECT * FROM backfill ORDER BY created_at DESC LIMIT ${limit}::int) b
       LEFT JOIN run r ON r.backfill_id = b.id
      GROUP BY b.id, b.job, b.first, b.last, b.created_at, b.canceled_at, b.launched_by,
        b.canceled_by
-     ORDER BY b.created_at DESC`);
-  return rows;
+     ORDER BY b.created_at DESC`;
 }

@@ -4,9 +4,10 @@
 import { sql } from "drizzle-orm";
 import { isoDay } from "../../../shared/time.ts";
 import type { PartitionState } from "../../../shared/wire/markets.ts";
-import { type Database, wireTime } from "../../http/database.ts";
+import { type Database, epochMs } from "../../http/database.ts";
+import { type RowOf, rowsOf, selection, typed } from "../../http/selection.ts";
 import { expectedUntil } from "./completeness.ts";
-import { at, STATE } from "./ledger.ts";
+import { at, EXECUTION, STATE } from "./ledger.ts";
 import {
   latestPartition,
   type Partitions,
@@ -16,16 +17,17 @@ import {
 } from "./partition.ts";
 import type { Pipeline } from "./pipeline.ts";
 
-interface NewestExecution {
-  [field: string]: unknown;
-  partition: string;
-  run_id: string;
-  state: string;
-  created_at: number;
-  finished_at: string | null;
-  error_code: string | null;
-  reason: string | null;
-}
+const NEWEST = selection({
+  partition: EXECUTION.partition,
+  run_id: EXECUTION.id,
+  state: STATE,
+  /** Epoch milliseconds. */
+  created_at: epochMs(sql`created_at`),
+  finished_at: EXECUTION.finishedAt,
+  error_code: EXECUTION.errorCode,
+  reason: typed<string | null>(sql`coalesce(error_detail, metadata->>'empty_reason')`),
+});
+type NewestExecution = RowOf<typeof NEWEST>;
 
 /**
  * The state of each key, in the order given. A partition is materialized when an execution that
@@ -51,23 +53,20 @@ export async function partitionStates(
     AND partition BETWEEN ${first}::date AND ${isoDay(to + lookbackMs)}::date
     AND covered_from < ${at(to)} AND covered_to > ${at(from)}`;
   const [newest, covering, revisions] = await Promise.all([
-    database.execute<NewestExecution>(sql`
-      SELECT DISTINCT ON (partition) partition::text, id::text AS run_id, ${STATE} AS state,
-        error_code, coalesce(error_detail, metadata->>'empty_reason') AS reason,
-        ${wireTime(sql`finished_at`)} AS finished_at,
-        (extract(epoch FROM created_at) * 1000)::float8 AS created_at
+    rowsOf(database, NEWEST)`
+      SELECT DISTINCT ON (run.partition) ${NEWEST}
         FROM run WHERE job = ${job} AND partition BETWEEN ${first}::date AND ${last}::date
-       ORDER BY partition, run.created_at DESC`),
+       ORDER BY run.partition, run.created_at DESC`,
     database.execute<{ from: number; to: number; created_at: number }>(sql`
-      SELECT (extract(epoch FROM covered_from) * 1000)::float8 AS "from",
-        (extract(epoch FROM covered_to) * 1000)::float8 AS "to",
-        (extract(epoch FROM max(created_at)) * 1000)::float8 AS created_at
+      SELECT ${epochMs(sql`covered_from`)} AS "from",
+        ${epochMs(sql`covered_to`)} AS "to",
+        ${epochMs(sql`max(created_at)`)} AS created_at
         FROM run WHERE ${succeeded} GROUP BY covered_from, covered_to`),
     database.execute<{ partition: string; rows: number }>(sql`
       SELECT key AS partition, sum(value::int)::int AS rows FROM run, jsonb_each_text(revised)
        WHERE ${succeeded} AND revised <> '{}' GROUP BY key`),
   ]);
-  const byKey = new Map(newest.rows.map((execution) => [execution.partition, execution]));
+  const byKey = new Map(newest.map((execution) => [execution.partition, execution]));
   const revised = new Map(revisions.rows.map(({ partition, rows }) => [partition, rows]));
   return keys.map((partition, index) => {
     const range = ranges[index] ?? { from: 0, to: 0 };

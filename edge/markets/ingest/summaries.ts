@@ -2,42 +2,37 @@
 // each in one statement however many there are.
 
 import { type SQL, sql } from "drizzle-orm";
-import type { RunState, RunTrigger, Tick } from "../../../shared/wire/markets.ts";
-import { type Database, wireTime } from "../../http/database.ts";
+import { type Database, epochMs } from "../../http/database.ts";
+import { type RowOf, rowsOf, selection, typed } from "../../http/selection.ts";
 import type { CheckOutcome, CheckResult } from "./check.ts";
-import { isInState, STATE } from "./ledger.ts";
-import { TICK_RUN } from "./ticks.ts";
+import { EXECUTION, isInState, STATE } from "./ledger.ts";
+import { TICK } from "./ticks.ts";
+
+const SUMMARY = selection({
+  run_id: EXECUTION.id,
+  job: EXECUTION.job,
+  partition: EXECUTION.partition,
+  trigger: EXECUTION.trigger,
+  reconstructed: EXECUTION.reconstructed,
+  state: STATE,
+  attempt: EXECUTION.attempt,
+  backfill_id: EXECUTION.backfillId,
+  launched_by: EXECUTION.launchedBy,
+  created_at: EXECUTION.createdAt,
+  started_at: EXECUTION.startedAt,
+  finished_at: EXECUTION.finishedAt,
+  error_code: EXECUTION.errorCode,
+  error_detail: EXECUTION.errorDetail,
+  rows_written: typed<number | null>(sql`(metadata->>'rows_written')::int`),
+  check: typed<CheckOutcome | null>(sql`
+    CASE WHEN jsonb_exists(metadata, 'check') THEN jsonb_build_object(
+      'passed', metadata->'check'->'passed', 'concerns',
+      jsonb_array_length(metadata->'check'->'warnings')
+        + jsonb_array_length(metadata->'check'->'stale_symbols')) END`),
+});
 
 /** An execution without its metadata. */
-export interface ExecutionSummary {
-  [field: string]: unknown;
-  run_id: string;
-  job: string;
-  partition: string;
-  trigger: RunTrigger;
-  reconstructed: boolean;
-  state: RunState;
-  attempt: number;
-  backfill_id: string | null;
-  launched_by: string | null;
-  created_at: string;
-  started_at: string | null;
-  finished_at: string | null;
-  error_code: string | null;
-  error_detail: string | null;
-  rows_written: number | null;
-  check: CheckOutcome | null;
-}
-
-const SUMMARY = sql`id::text AS run_id, job, partition::text, trigger, reconstructed,
-  ${STATE} AS state, attempt, backfill_id::text, launched_by,
-  ${wireTime(sql`created_at`)} AS created_at,
-  ${wireTime(sql`started_at`)} AS started_at, ${wireTime(sql`finished_at`)} AS finished_at,
-  error_code, error_detail, (metadata->>'rows_written')::int AS rows_written,
-  CASE WHEN jsonb_exists(metadata, 'check') THEN jsonb_build_object(
-    'passed', metadata->'check'->'passed', 'concerns',
-    jsonb_array_length(metadata->'check'->'warnings')
-      + jsonb_array_length(metadata->'check'->'stale_symbols')) END AS "check"`;
+export type ExecutionSummary = RowOf<typeof SUMMARY>;
 
 /** Which executions are summed up; a field left out filters nothing. */
 export interface SummaryFilter {
@@ -72,10 +67,9 @@ export async function listExecutionSummaries(
       : []),
   ];
   const where = conditions.length > 0 ? sql`WHERE ${sql.join(conditions, sql` AND `)}` : sql``;
-  const { rows } = await database.execute<ExecutionSummary>(sql`
+  return await rowsOf(database, SUMMARY)`
     SELECT ${SUMMARY} FROM run ${where}
-     ORDER BY run.created_at DESC, run.partition DESC, run.id DESC LIMIT ${filter.limit}::int`);
-  return rows;
+     ORDER BY run.created_at DESC, run.partition DESC, run.id DESC LIMIT ${filter.limit}::int`;
 }
 
 const each = (names: readonly string[]): SQL =>
@@ -86,10 +80,10 @@ const each = (names: readonly string[]): SQL =>
  * backfill or a repair does with older ones.
  */
 export async function liveExecutions(database: Database, jobs: readonly string[]) {
-  const { rows } = await database.execute<ExecutionSummary>(sql`
+  const rows = await rowsOf(database, SUMMARY)`
     SELECT one.* FROM ${each(jobs)} CROSS JOIN LATERAL (
       SELECT ${SUMMARY} FROM run WHERE run.job = n.name
-       ORDER BY run.partition DESC, run.created_at DESC LIMIT 1) one`);
+       ORDER BY run.partition DESC, run.created_at DESC LIMIT 1) one`;
   return new Map(rows.map((line) => [line.job, line]));
 }
 
@@ -122,18 +116,19 @@ export async function jobPace(database: Database, job: string): Promise<JobPace>
   return { runs: row?.runs ?? 0, medianMs: row?.ms ?? null };
 }
 
+const CHECK = selection({
+  job: EXECUTION.job,
+  run_id: EXECUTION.id,
+  partition: EXECUTION.partition,
+  state: STATE,
+  reconstructed: EXECUTION.reconstructed,
+  finished_at: EXECUTION.finishedAt,
+  error_detail: EXECUTION.errorDetail,
+  check: typed<CheckResult | null>(sql`metadata->'check'`),
+});
+
 /** The outcome of an execution's read-back check, or that its gate let nothing be written. */
-export interface CheckSummary {
-  [field: string]: unknown;
-  job: string;
-  run_id: string;
-  partition: string;
-  state: RunState;
-  reconstructed: boolean;
-  finished_at: string | null;
-  error_detail: string | null;
-  check: CheckResult | null;
-}
+export type CheckSummary = RowOf<typeof CHECK>;
 
 /**
  * The newest checks of each job, newest first: those of its forward executions, or those of its
@@ -157,25 +152,22 @@ async function checksOf(
   { reconstructed, limit }: { reconstructed: boolean; limit: number },
 ): Promise<Map<string, CheckSummary[]>> {
   if (jobs.length === 0) return new Map();
-  const { rows } = await database.execute<CheckSummary>(sql`
+  const rows = await rowsOf(database, CHECK)`
     SELECT one.* FROM ${each(jobs)} CROSS JOIN LATERAL (
-      SELECT job, id::text AS run_id, partition::text, ${STATE} AS state, reconstructed,
-        ${wireTime(sql`finished_at`)} AS finished_at, error_detail, metadata->'check' AS "check"
-        FROM run WHERE run.job = n.name AND reconstructed = ${reconstructed}::boolean
+      SELECT ${CHECK} FROM run WHERE run.job = n.name AND reconstructed = ${reconstructed}::boolean
          AND (jsonb_exists(metadata, 'check') OR error_code = 'gate_rejected')
-       ORDER BY run.created_at DESC LIMIT ${limit}::int) one`);
+       ORDER BY run.created_at DESC LIMIT ${limit}::int) one`;
   return Map.groupBy(rows, ({ job }) => job);
 }
 
 /** The newest ticks of each schedule, newest first. */
 export async function recentTicks(database: Database, names: readonly string[], limit: number) {
-  const { rows } = await database.execute<Tick>(sql`
+  const rows = await rowsOf(database, TICK)`
     SELECT one.* FROM ${each(names)} CROSS JOIN LATERAL (
-      SELECT schedule, ${wireTime(sql`t.scheduled_at`)} AS scheduled_at, t.run_id::text, t.skip_reason,
-        ${TICK_RUN}
+      SELECT ${TICK}
         FROM (SELECT * FROM tick WHERE schedule = n.name
               ORDER BY tick.scheduled_at DESC LIMIT ${limit}::int) t
-        LEFT JOIN run ON run.id = t.run_id ORDER BY t.scheduled_at DESC) one`);
+        LEFT JOIN run ON run.id = t.run_id ORDER BY t.scheduled_at DESC) one`;
   return Map.groupBy(rows, ({ schedule }) => schedule);
 }
 
@@ -201,8 +193,8 @@ export async function summarizeSeries(
   const { rows } = await database.execute<SeriesSummary>(sql`
     SELECT library, CASE WHEN jsonb_exists(${JSON.stringify(apart)}::jsonb, library) THEN symbol END
         AS symbol, count(*)::int AS series,
-      (extract(epoch FROM max(valid_max)) * 1000)::float8 AS newest,
-      (extract(epoch FROM max(head_as_of)) * 1000)::float8 AS as_of
+      ${epochMs(sql`max(valid_max)`)} AS newest,
+      ${epochMs(sql`max(head_as_of)`)} AS as_of
       FROM series WHERE head_seq > 0 GROUP BY 1, 2`);
   return rows;
 }

@@ -1,9 +1,11 @@
 // The ledger of ticks: what every schedule did at every instant it was due.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
+import * as tables from "../../../db/markets/schema.ts";
 import { iso } from "../../../shared/time.ts";
-import type { Tick } from "../../../shared/wire/markets.ts";
-import { type Database, wireTime } from "../../http/database.ts";
+import type { RunState, Tick } from "../../../shared/wire/markets.ts";
+import { type Database, epochMs } from "../../http/database.ts";
+import { columnsOf, joinedColumnsOf, rowsOf, selection, typed } from "../../http/selection.ts";
 import { ATTEMPTS_MAX, at, type NewExecution, STATE } from "./ledger.ts";
 
 /** What a due instant led to: an execution, or the reason why none. */
@@ -13,7 +15,7 @@ export interface Firing {
 }
 
 /** The state of a schedule that fired at least once; others are not in the ledger. */
-export interface ScheduleState extends Record<string, unknown> {
+export interface ScheduleState {
   /** Epoch milliseconds. */
   lastTick: number;
   enabled: boolean;
@@ -22,11 +24,18 @@ export interface ScheduleState extends Record<string, unknown> {
   switchedAt: string | null;
 }
 
+const schedule = columnsOf(tables.schedule, "schedule");
+const SCHEDULE: SQL<ScheduleState & { name: string }> = selection({
+  name: schedule.name,
+  enabled: schedule.enabled,
+  lastTick: epochMs(sql`last_tick`),
+  switchedBy: schedule.switchedBy,
+  switchedAt: schedule.switchedAt,
+});
+
 /** The schedules in the ledger, by name. */
 export async function scheduleStates(database: Database): Promise<Map<string, ScheduleState>> {
-  const { rows } = await database.execute<ScheduleState & { name: string }>(sql`
-    SELECT name, enabled, (extract(epoch FROM last_tick) * 1000)::float8 AS "lastTick",
-      switched_by AS "switchedBy", ${wireTime(sql`switched_at`)} AS "switchedAt" FROM schedule`);
+  const rows = await rowsOf(database, SCHEDULE)`SELECT ${SCHEDULE} FROM schedule`;
   return new Map(rows.map((row) => [row.name, row]));
 }
 
@@ -100,14 +109,22 @@ export async function recordMinute(database: Database, now: number): Promise<voi
 /** When the minute cron last came, epoch milliseconds; null when it never did. */
 export async function lastMinute(database: Database): Promise<number | null> {
   const { rows } = await database.execute<{ at: number }>(sql`
-    SELECT (extract(epoch FROM last_at) * 1000)::float8 AS at FROM housekeeping
+    SELECT ${epochMs(sql`last_at`)} AS at FROM housekeeping
      WHERE chore = 'minute'`);
   return rows[0]?.at ?? null;
 }
 
-/** What a tick tells of the execution that it started. */
-export const TICK_RUN = sql`${STATE} AS state, run.partition::text,
-  coalesce(error_detail, metadata->>'empty_reason') AS reason`;
+const tick = columnsOf(tables.tick, "t");
+/** A tick `t` with what is told of the execution that it started. */
+export const TICK: SQL<Tick> = selection({
+  schedule: tick.schedule,
+  scheduled_at: tick.scheduledAt,
+  run_id: tick.runId,
+  skip_reason: tick.skipReason,
+  state: typed<RunState | null>(STATE),
+  partition: joinedColumnsOf(tables.run, "run").partition,
+  reason: typed<string | null>(sql`coalesce(error_detail, metadata->>'empty_reason')`),
+});
 
 /** The newest ticks first, of one schedule or all, with the states of their executions. */
 export async function listTicks(
@@ -115,25 +132,21 @@ export async function listTicks(
   filter: { schedule?: string | undefined; before?: string | undefined; limit: number },
 ): Promise<Tick[]> {
   const conditions = [
-    ...(filter.schedule ? [sql`schedule = ${filter.schedule}`] : []),
-    ...(filter.before ? [sql`tick.scheduled_at < ${filter.before}::timestamptz`] : []),
+    ...(filter.schedule ? [sql`t.schedule = ${filter.schedule}`] : []),
+    ...(filter.before ? [sql`t.scheduled_at < ${filter.before}::timestamptz`] : []),
   ];
   const where = conditions.length > 0 ? sql`WHERE ${sql.join(conditions, sql` AND `)}` : sql``;
-  const { rows } = await database.execute<Tick>(sql`
-    SELECT schedule, ${wireTime(sql`tick.scheduled_at`)} AS scheduled_at, run_id::text, skip_reason,
-      ${TICK_RUN}
-      FROM tick LEFT JOIN run ON run.id = run_id ${where}
-     ORDER BY tick.scheduled_at DESC, schedule LIMIT ${filter.limit}::int`);
-  return rows;
+  return await rowsOf(database, TICK)`
+    SELECT ${TICK} FROM tick t LEFT JOIN run ON run.id = t.run_id ${where}
+     ORDER BY t.scheduled_at DESC, t.schedule LIMIT ${filter.limit}::int`;
 }
 
 /** The newest tick of each schedule. */
 export async function newestTicks(database: Database): Promise<Map<string, Tick>> {
-  const { rows } = await database.execute<Tick>(sql`
-    SELECT name AS schedule, ${wireTime(sql`t.scheduled_at`)} AS scheduled_at, t.run_id::text,
-      t.skip_reason, ${TICK_RUN}
+  const rows = await rowsOf(database, TICK)`
+    SELECT ${TICK}
       FROM schedule CROSS JOIN LATERAL (
         SELECT * FROM tick WHERE tick.schedule = name ORDER BY tick.scheduled_at DESC LIMIT 1) t
-      LEFT JOIN run ON run.id = t.run_id`);
-  return new Map(rows.map((tick) => [tick.schedule, tick]));
+      LEFT JOIN run ON run.id = t.run_id`;
+  return new Map(rows.map((one) => [one.schedule, one]));
 }

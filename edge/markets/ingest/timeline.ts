@@ -3,7 +3,7 @@
 import { sql } from "drizzle-orm";
 import { DAY } from "../../../shared/time.ts";
 import type { RunState } from "../../../shared/wire/markets.ts";
-import type { Database } from "../../http/database.ts";
+import { type Database, epochMs } from "../../http/database.ts";
 import type { Range } from "../store/rows.ts";
 import { at, STATE } from "./ledger.ts";
 
@@ -32,8 +32,8 @@ export async function listWorking(
   limit: number,
 ): Promise<TimelineEntry[]> {
   const entry = sql`id::text AS run_id, job, partition::text, ${STATE} AS state, attempt,
-    (extract(epoch FROM started_at) * 1000)::float8 AS started,
-    (extract(epoch FROM finished_at) * 1000)::float8 AS finished`;
+    ${epochMs(sql`started_at`)} AS started,
+    ${epochMs(sql`finished_at`)} AS finished`;
   const { rows } = await database.execute<TimelineEntry>(sql`
     SELECT ${entry} FROM run
      WHERE finished_at >= ${at(from)} AND finished_at < ${at(to + LONGEST_MS)}

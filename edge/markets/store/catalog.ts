@@ -4,7 +4,7 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import { iso } from "../../../shared/time.ts";
-import type { Database } from "../../http/database.ts";
+import { type Database, epochMs } from "../../http/database.ts";
 import type { Changes, Range } from "./rows.ts";
 import type { Inline, SegmentIndex } from "./segment.ts";
 
@@ -15,8 +15,6 @@ export const LATEST = Date.parse("9999-12-31T23:59:59.999Z");
 /** An instant, epoch milliseconds, as SQL. */
 export const at = (instant: number): SQL =>
   sql`${iso(Math.min(Math.max(instant, EARLIEST), LATEST))}::timestamptz`;
-/** A timestamp column in epoch milliseconds. */
-export const ms = (column: SQL): SQL => sql`(extract(epoch FROM ${column}) * 1000)::float8`;
 /** Texts as rows, for `IN`. */
 export const jsonTexts = (texts: readonly string[]): SQL =>
   sql`(SELECT jsonb_array_elements_text(${JSON.stringify(texts)}::jsonb))`;
@@ -217,23 +215,23 @@ function planning(
           THEN ARRAY(${list}) ELSE '{}' END`;
   return sql`
     SELECT ${index} AS index, json_build_object(
-      'seriesId', s.id, 'now', ${ms(sql`clock_timestamp()`)}, 'valueColumns', s.value_columns, 'sandbox', s.sandbox,
-      'headSeq', s.head_seq, 'headAsOf', ${ms(sql`s.head_as_of`)},
+      'seriesId', s.id, 'now', ${epochMs(sql`clock_timestamp()`)}, 'valueColumns', s.value_columns, 'sandbox', s.sandbox,
+      'headSeq', s.head_seq, 'headAsOf', ${epochMs(sql`s.head_as_of`)},
       'generation', s.generation, 'pendingObjects', s.pending_objects,
-      'seq', coalesce(v.seq, 0), 'asOf', ${ms(sql`v.as_of`)},
+      'seq', coalesce(v.seq, 0), 'asOf', ${epochMs(sql`v.as_of`)},
       'liveRows', coalesce(v.live_rows, 0), 'versions', c.versions,
       'archivedSeq', s.archived_seq,
       'changed', ${changed}, 'unchanged', c.unchanged,
       'inline', ${listed(sql`
-        SELECT json_build_object('seq', d.seq, 'asOf', ${ms(sql`d.as_of`)},
+        SELECT json_build_object('seq', d.seq, 'asOf', ${epochMs(sql`d.as_of`)},
             'reconstructed', d.reconstructed, 'rows', d.inline)
           FROM vintage d
          WHERE d.series_id = s.id AND d.seq <= v.seq AND d.inline IS NOT NULL
            AND ${overlaps(sql`d`, range)}`)},
       'segments', ${listed(sql`
         SELECT json_build_object('objectKey', g.object_key, 'level', g.level,
-            'seq', g.seq_min, 'asOf', ${ms(sql`d.as_of`)}, 'reconstructed', d.reconstructed,
-            'validMin', ${ms(sql`g.valid_min`)}, 'validMax', ${ms(sql`g.valid_max`)},
+            'seq', g.seq_min, 'asOf', ${epochMs(sql`d.as_of`)}, 'reconstructed', d.reconstructed,
+            'validMin', ${epochMs(sql`g.valid_min`)}, 'validMax', ${epochMs(sql`g.valid_max`)},
             'rows', g.rows, 'index', ${indexWithin(range)})
           FROM segment g
           LEFT JOIN vintage d ON g.level = 0 AND d.series_id = g.series_id AND d.seq = g.seq_min
@@ -249,7 +247,7 @@ function planning(
 /** The database's clock, epoch milliseconds: the one that stamps `as_of`. */
 export async function databaseNow(database: Database): Promise<number> {
   const { rows } = await database.execute<{ now: number }>(
-    sql`SELECT ${ms(sql`clock_timestamp()`)} AS now`,
+    sql`SELECT ${epochMs(sql`clock_timestamp()`)} AS now`,
   );
   return rows[0]?.now ?? 0;
 }
@@ -358,7 +356,7 @@ export async function insertVintage(
       FROM s)
     ${memo}
     ${object}
-    SELECT head_seq::float8 AS seq, ${ms(sql`head_as_of`)} AS as_of FROM s`);
+    SELECT head_seq::float8 AS seq, ${epochMs(sql`head_as_of`)} AS as_of FROM s`);
   const row = rows[0];
   return row ? { seq: row.seq, asOf: row.as_of } : null;
 }

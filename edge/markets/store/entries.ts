@@ -6,7 +6,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { parquetReadObjects, type SchemaElement } from "hyparquet";
 import { type ColumnSource, parquetWriteBuffer } from "hyparquet-writer";
 import { assert } from "../../../shared/errors.ts";
-import { ms } from "./catalog.ts";
+import { epochMs } from "../../http/database.ts";
 import type { WrittenBy } from "./columns.ts";
 import { fetchBytes, type StoreParts } from "./objects.ts";
 import { INSTANT } from "./segment.ts";
@@ -49,11 +49,11 @@ export type FeedEntry = VintageEntry & FeedPosition;
 
 /** The fields of a `FeedEntry`, of a vintage `v` and its series `s`. */
 export const entryFields: SQL = sql`
-  v.seq::float8 AS seq, ${ms(sql`v.as_of`)} AS "asOf", v.reconstructed, s.library, s.symbol,
+  v.seq::float8 AS seq, ${epochMs(sql`v.as_of`)} AS "asOf", v.reconstructed, s.library, s.symbol,
   s.sandbox, v.run_id AS "runId", v.partition, v.source_url AS "sourceUrl",
-  ${ms(sql`v.source_published_at`)} AS "sourcePublishedAt",
-  ${ms(sql`v.covered_from`)} AS "coveredFrom", ${ms(sql`v.covered_to`)} AS "coveredTo",
-  ${ms(sql`v.valid_min`)} AS "validMin", ${ms(sql`v.valid_max`)} AS "validMax",
+  ${epochMs(sql`v.source_published_at`)} AS "sourcePublishedAt",
+  ${epochMs(sql`v.covered_from`)} AS "coveredFrom", ${epochMs(sql`v.covered_to`)} AS "coveredTo",
+  ${epochMs(sql`v.valid_min`)} AS "validMin", ${epochMs(sql`v.valid_max`)} AS "validMax",
   v.inserted, v.revised, v.retracted, v.live_rows::float8 AS "liveRows",
   encode(v.content_sha256, 'hex') AS "contentSha256",
   v.xact::text AS xact, v.series_id AS "seriesId"`;

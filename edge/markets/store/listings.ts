@@ -2,9 +2,11 @@
 // series data. What was archived of vintages and changes comes from its objects.
 
 import { type SQL, sql } from "drizzle-orm";
+import * as tables from "../../../db/markets/schema.ts";
 import { assert } from "../../../shared/errors.ts";
-import { batch, type Database } from "../../http/database.ts";
-import { at, ms } from "./catalog.ts";
+import { batch, type Database, epochMs } from "../../http/database.ts";
+import { columnsOf, rowsOf, selection } from "../../http/selection.ts";
+import { at } from "./catalog.ts";
 import {
   entryFields,
   type FeedEntry,
@@ -39,7 +41,7 @@ export async function listSymbols(
   library: string,
 ): Promise<{ symbol: string; validMax: number }[]> {
   const { rows } = await database.execute<{ symbol: string; valid_max: number }>(sql`
-    SELECT symbol, ${ms(sql`valid_max`)} AS valid_max FROM series
+    SELECT symbol, ${epochMs(sql`valid_max`)} AS valid_max FROM series
      WHERE library = ${library} ORDER BY symbol COLLATE "C"`);
   return rows.map((row) => ({ symbol: row.symbol, validMax: row.valid_max }));
 }
@@ -65,7 +67,7 @@ export async function listHeads(
 ): Promise<Map<string, Head>> {
   const { rows } = await database.execute<Head & { name: string } & Record<string, unknown>>(sql`
     SELECT library || ' ' || symbol AS name, head_seq::float8 AS seq,
-      ${ms(sql`valid_max`)} AS "validMax" FROM series
+      ${epochMs(sql`valid_max`)} AS "validMax" FROM series
      WHERE library IN (${named(libraries)})`);
   return new Map(rows.map(({ name, ...head }) => [name, head]));
 }
@@ -76,7 +78,7 @@ export async function lastPublication(
   libraries: readonly string[],
 ): Promise<{ publishedAt: number; sourceUrl: string } | null> {
   const { rows } = await database.execute<{ publishedAt: number; sourceUrl: string }>(sql`
-    SELECT ${ms(sql`source_published_at`)} AS "publishedAt", source_url AS "sourceUrl"
+    SELECT ${epochMs(sql`source_published_at`)} AS "publishedAt", source_url AS "sourceUrl"
       FROM series CROSS JOIN LATERAL (
         (SELECT source_published_at, source_url FROM vintage
           WHERE series_id = series.id AND source_published_at IS NOT NULL
@@ -107,7 +109,7 @@ export async function listExecutionVintages(
   runId: string,
 ): Promise<ExecutionVintage[]> {
   const { rows } = await database.execute<ExecutionVintage & Record<string, unknown>>(sql`
-    SELECT library, symbol, seq::float8 AS seq, ${ms(sql`as_of`)} AS "asOf", reconstructed,
+    SELECT library, symbol, seq::float8 AS seq, ${epochMs(sql`as_of`)} AS "asOf", reconstructed,
       (inserted + revised + retracted)::float8 AS rows
       FROM vintage JOIN series ON series.id = series_id
      WHERE run_id = ${runId} ORDER BY library, symbol COLLATE "C", seq`);
@@ -130,7 +132,7 @@ export async function overview(
     ${distinctLibraries}
     SELECT coalesce((SELECT json_agg(library ORDER BY library) FROM libraries WHERE library IS NOT NULL),
         '[]') AS libraries,
-      (SELECT ${ms(sql`max(as_of)`)} FROM vintage) AS latest_as_of,
+      (SELECT ${epochMs(sql`max(as_of)`)} FROM vintage) AS latest_as_of,
       (SELECT min(id) FROM series WHERE sandbox) IS NOT NULL AS sandbox`);
   const row = rows[0];
   return {
@@ -233,7 +235,7 @@ export async function listProvenance(
     AND valid_max >= ${at(query.from)} AND valid_min < ${at(query.to)}`;
   const { rows } = await database.execute<Provenance & Record<string, unknown>>(sql`
     SELECT seq::float8 AS seq, source_url AS "sourceUrl", run_id AS "runId",
-      ${ms(sql`source_published_at`)} AS "sourcePublishedAt"
+      ${epochMs(sql`source_published_at`)} AS "sourcePublishedAt"
       FROM vintage WHERE ${touching} AND seq <= ${query.seq}::bigint`);
   // Asked after the rows: what is archived between the two is listed twice, never left out.
   const { rows: archives } = await database.execute<{ key: string }>(sql`
@@ -258,7 +260,7 @@ export async function newestTouched(
 ): Promise<number | null> {
   const archived = sql`FROM vintage_archive a WHERE a.series_id = s.id`;
   const { rows } = await database.execute<{ newest: number | null; cut: string | null }>(sql`
-    SELECT ${ms(sql`CASE WHEN head_as_of <= ${at(asOf)} THEN valid_max ELSE greatest(
+    SELECT ${epochMs(sql`CASE WHEN head_as_of <= ${at(asOf)} THEN valid_max ELSE greatest(
         (SELECT max(v.valid_max) FROM vintage v WHERE v.series_id = s.id AND v.as_of <= ${at(asOf)}),
         (SELECT max(a.valid_max) ${archived} AND a.as_of_max <= ${at(asOf)}))
       END`)} AS newest,
@@ -428,23 +430,25 @@ export interface Snapshot {
   createdAt: number;
 }
 
-const snapshotFields = sql`name, ${ms(sql`as_of`)} AS "asOf", note,
-  ${ms(sql`created_at`)} AS "createdAt"`;
+const snapshot = columnsOf(tables.snapshot, "snapshot");
+const SNAPSHOT: SQL<Snapshot> = selection({
+  name: snapshot.name,
+  asOf: epochMs(sql`as_of`),
+  note: snapshot.note,
+  createdAt: epochMs(sql`created_at`),
+});
 
 /** Every snapshot, by name. */
 export async function listSnapshots(database: Database): Promise<Snapshot[]> {
-  const { rows } = await database.execute<Snapshot & Record<string, unknown>>(
-    sql`SELECT ${snapshotFields} FROM snapshot ORDER BY name COLLATE "C"`,
-  );
-  return rows;
+  return await rowsOf(database, SNAPSHOT)`
+    SELECT ${SNAPSHOT} FROM snapshot ORDER BY snapshot.name COLLATE "C"`;
 }
 
 /** The snapshot of a name, or null. */
 export async function findSnapshot(database: Database, name: string): Promise<Snapshot | null> {
-  const { rows } = await database.execute<Snapshot & Record<string, unknown>>(
-    sql`SELECT ${snapshotFields} FROM snapshot WHERE name = ${name}`,
-  );
-  return rows[0] ?? null;
+  const [found] = await rowsOf(database, SNAPSHOT)`
+    SELECT ${SNAPSHOT} FROM snapshot WHERE name = ${name}`;
+  return found ?? null;
 }
 
 /** Longer than a commit's statement takes; while a snapshot waits, new commits queue behind it. */
@@ -470,7 +474,7 @@ export async function createSnapshot(
     sql`
       INSERT INTO snapshot (name, as_of, note, created_at)
       SELECT ${name}, ${knowledgeTime}, ${note}, clock_timestamp() WHERE ${knowledgeTime} <= ${past}
-      ON CONFLICT (name) DO NOTHING RETURNING ${snapshotFields}`,
+      ON CONFLICT (name) DO NOTHING RETURNING ${SNAPSHOT}`,
   ]);
   return created[0] ?? null;
 }

@@ -7,7 +7,7 @@ import { idempotentAnswer, invitation, refreshToken, throttle } from "../../../d
 import { Failure } from "../../../shared/errors.ts";
 import { DAY, iso } from "../../../shared/time.ts";
 import type { TokenPair } from "../../../shared/wire/vision.ts";
-import { batch } from "../../http/database.ts";
+import { batch, epochMs } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { keep } from "../base/retention.ts";
 import type { Account } from "./accounts.ts";
@@ -114,7 +114,7 @@ export async function refreshSession(
         ${at(now + REFRESH_TOKEN_MS)} FROM used)
     SELECT refresh_token.account_id::text, refresh_token.family::text, a.email, a.session_version,
         EXISTS (SELECT FROM used) AS used_now,
-        (extract(epoch FROM refresh_token.used_at) * 1000)::float8 AS used_at,
+        ${epochMs(sql`refresh_token.used_at`)} AS used_at,
         refresh_token.expires_at > ${at(now)} AND NOT ${FAMILY_ENDED} AS usable
       FROM refresh_token JOIN account a ON a.id = refresh_token.account_id
      WHERE refresh_token.hash = decode(${await sha256(refreshToken)}, 'hex')`);

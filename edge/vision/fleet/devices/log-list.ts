@@ -4,7 +4,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { type ColumnSource, parquetWriteBuffer } from "hyparquet-writer";
 import { Failure } from "../../../../shared/errors.ts";
 import { LogLine } from "../../../../shared/wire/fleet.ts";
-import { type Database, wireTime } from "../../../http/database.ts";
+import { type Database, epochMs, wireTime } from "../../../http/database.ts";
 import { allOf } from "../../base/sql.ts";
 import { single } from "./readings.ts";
 
@@ -135,7 +135,7 @@ export async function listLines(
         FROM found l)
     SELECT (SELECT count(*)::int FROM found) AS found, l.text_bytes AS bytes, l.boot::float8,
       l.seq::float8,
-      b.boot_id, (extract(epoch FROM l.time) * 1000)::float8 AS milliseconds,
+      b.boot_id, ${epochMs(sql`l.time`)} AS milliseconds,
       ${wireTime(sql`l.received_at`)} AS received_at, l.kind, l.model_id::text,
       l.latency_ms::float8, l.line
       FROM summed l JOIN device_boot b ON b.id = l.boot

@@ -6,7 +6,7 @@ import { Failure } from "../../../../shared/errors.ts";
 import { iso } from "../../../../shared/time.ts";
 import type { JobFrame } from "../../../../shared/wire/labeling.ts";
 import { frameId, parseFrameId } from "../../../../shared/wire/vision.ts";
-import type { Database } from "../../../http/database.ts";
+import { type Database, epochMs } from "../../../http/database.ts";
 import { API } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
 import { allOf } from "../../base/sql.ts";
@@ -102,7 +102,7 @@ export async function listFrames(
           'sampled', p.sampled, 'pending', coalesce(n.pending, 0),
           'accepted', coalesce(n.accepted, 0), 'rejected', coalesce(n.rejected, 0),
           'reviewed_by', r.reviewed_by,
-          'reviewed_ms', (extract(epoch FROM r.reviewed_at) * 1000)::float8)
+          'reviewed_ms', ${epochMs(sql`r.reviewed_at`)})
           ORDER BY p.position, p.frame), '[]')
         FROM page p LEFT JOIN frame_count n ON n.job_id = ${job.id}::uuid
          AND n.video_id = p.video_id AND n.frame_index = p.frame
