@@ -106,13 +106,13 @@ export const DATA_STATEMENTS: readonly Statement[] = [
     text:
       "POST /label/preview | a small sample of frames and a prompt | base64-encoded JPEG " +
       "previews",
-    file: "test/vision/story.test.ts",
+    file: "test/vision/story.long.test.ts",
     test: "finds by example, masks a click, and previews",
   },
   {
     number: 55,
     text: "POST /label/segment-points | click points and a frame | a mask",
-    file: "test/vision/story.test.ts",
+    file: "test/vision/story.long.test.ts",
     test: "finds by example, masks a click, and previews",
   },
   {

@@ -45,7 +45,7 @@ export const SERVICE_STATEMENTS: readonly Statement[] = [
   {
     number: 7,
     text: "does: 6 activate/promote/export/deploy/push to devices",
-    file: "test/vision/fleet/device-story.test.ts",
+    file: "test/vision/fleet/device-story.long.test.ts",
     test: "brings a model to three devices, takes a bad one back from the first, and loses no line",
   },
   {

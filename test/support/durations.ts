@@ -39,19 +39,29 @@ export const knownDurations = (): Durations => ({ ...read(COMMITTED), ...read(ME
 export const LONG = ".long.test.ts";
 
 /**
- * Long files last, so that a deadline cuts them alone; projects one after the other, so that a
- * process is reused; the longest files of each first.
+ * Long files last, so that a deadline cuts them alone, and of these the longest last where there is
+ * one, so that it cuts few. Else projects one after the other, so that a process is reused; the
+ * longest files of each first.
  */
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]) {
     const known = knownDurations();
     const names: readonly string[] = PROJECT_NAMES;
     const projectOf = ({ project }: TestSpecification) => names.indexOf(project.name);
-    const isLong = ({ moduleId }: TestSpecification) => Number(moduleId.endsWith(LONG));
+    const isLong = ({ moduleId }: TestSpecification) => moduleId.endsWith(LONG);
     const secondsOf = ({ moduleId }: TestSpecification) => known[relative(ROOT, moduleId)] ?? 0;
-    return files.toSorted(
-      (a, b) => isLong(a) - isLong(b) || projectOf(a) - projectOf(b) || secondsOf(b) - secondsOf(a),
+    const longestFirst = (a: TestSpecification, b: TestSpecification) =>
+      projectOf(a) - projectOf(b) || secondsOf(b) - secondsOf(a);
+    const shortestFirst = (a: TestSpecification, b: TestSpecification) =>
+      secondsOf(a) - secondsOf(b);
+    const { true: long = [], false: others = [] } = Object.groupBy(files, (file) =>
+      isLong(file) ? "true" : "false",
     );
+    const isLimited = Boolean(process.env.TEST_UNTIL);
+    return [
+      ...others.toSorted(longestFirst),
+      ...long.toSorted(isLimited ? shortestFirst : longestFirst),
+    ];
   }
 }
 

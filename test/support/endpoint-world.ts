@@ -84,10 +84,11 @@ export async function createEndpointWorld({
   const admin = await register(world);
   const me = await admin.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");
   const workspaceId = me.workspaces[0]?.workspace_id ?? "";
-  const twoModels = async () => ({
-    one: await activeModel(world, workspaceId, { classes: ["disc", "star"] }),
-    two: await registerModel(world, workspaceId, { classes: ["disc", "star"] }),
-  });
+  const twoModels = async (weightsOf?: RegisteredModel) => {
+    const classes = ["disc", "star"];
+    const one = await activeModel(world, workspaceId, { classes, weightsOf });
+    return { one, two: await registerModel(world, workspaceId, { classes, weightsOf: one }) };
+  };
   let nodes: AnsweringNode[] = [];
   let slugs = 0;
   const status: EndpointWorld["status"] = async (slug, api = admin) =>
@@ -104,7 +105,7 @@ export async function createEndpointWorld({
     fresh: async () => {
       await forgetNodes();
       // The service believes no nodes to have these.
-      return Object.assign(made, await twoModels());
+      return Object.assign(made, await twoModels(made.one));
     },
     freshNodes: async () => {
       await forgetNodes();

@@ -14,15 +14,25 @@ export interface RegisteredModel extends ModelSource {
   name: string;
 }
 
+/** How a model is registered. */
+type Registration = Parameters<typeof generatedModel>[1] & {
+  name?: string;
+  /**
+   * A model of the same shape, whose weights it shares: to store ten million bytes takes longer
+   * than most tests.
+   */
+  weightsOf?: RegisteredModel | undefined;
+};
+
 /** A model as a training would have registered it; nothing names it yet. */
 export async function registerModel(
   world: Pick<World, "visionDatabase"> & { media: ModelStore },
   workspaceId: string,
-  more: Parameters<typeof generatedModel>[1] & { name?: string } = {},
+  more: Registration = {},
 ): Promise<RegisteredModel> {
-  const { name = `model ${crypto.randomUUID().slice(0, 8)}`, ...given } = more;
+  const { name = `model ${crypto.randomUUID().slice(0, 8)}`, weightsOf, ...given } = more;
   const id = crypto.randomUUID();
-  const key = `ws/${workspaceId}/models/${id}/weights.safetensors`;
+  const key = weightsOf?.weights.key ?? `ws/${workspaceId}/models/${id}/weights.safetensors`;
   let file: Buffer<ArrayBuffer> = Buffer.alloc(0);
   const made = generatedModel(
     (_, bytes) => {
@@ -31,7 +41,7 @@ export async function registerModel(
     },
     { model_id: id, ...given },
   );
-  await world.media.put(key, file);
+  if (!weightsOf) await world.media.put(key, file);
   await world.visionDatabase.execute(sql`
     INSERT INTO model (id, workspace_id, name, version, variant, task, classes, image_size,
       parameters, storage_key, bytes, sha256)

@@ -89,6 +89,30 @@ export const sha256 = (bytes: Uint8Array) => createHash("sha256").update(bytes).
 /** Pixels a side of the images that a generated model was trained for, unless it is given. */
 export const GENERATED_SIDE = 96;
 
+/** A file of weights. */
+interface WeightsFile {
+  bytes: Buffer;
+  sha256: string;
+}
+
+/** Those that were generated in this process, by what decides them: one takes half a second. */
+const kept = globalThis as { generatedWeights?: Map<string, WeightsFile> };
+
+function generatedFile(
+  { variant, classes, task }: Omit<ModelSource, "sha256" | "weights">,
+  seed: number,
+) {
+  kept.generatedWeights ??= new Map();
+  const name = JSON.stringify([variant, classes.length, task, seed]);
+  let file = kept.generatedWeights.get(name);
+  if (!file) {
+    const bytes = tensorFile(randomWeights(detectorGraph(variant, classes.length, task), seed));
+    file = { bytes, sha256: sha256(bytes) };
+    kept.generatedWeights.set(name, file);
+  }
+  return file;
+}
+
 /** A model of the registry with generated weights, put where `store` puts objects. */
 export function generatedModel(
   store: (key: string, bytes: Buffer) => ObjectSource,
@@ -103,10 +127,9 @@ export function generatedModel(
     classes: ["disc", "square", "star"],
     ...given,
   };
-  const graph = detectorGraph(model.variant, model.classes.length, model.task);
-  const bytes = file ?? tensorFile(randomWeights(graph, seed));
-  const weights = store(`ws/a/models/${model.model_id}/weights.safetensors`, bytes);
-  return { ...model, sha256: more.sha256 ?? sha256(bytes), weights };
+  const made = file ? { bytes: file, sha256: sha256(file) } : generatedFile(model, seed);
+  const weights = store(`ws/a/models/${model.model_id}/weights.safetensors`, made.bytes);
+  return { ...model, sha256: more.sha256 ?? made.sha256, weights };
 }
 
 export interface Plane {

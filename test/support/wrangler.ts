@@ -1,5 +1,5 @@
 // Stands in for the wrangler executable: tells the simulated account what it would have uploaded.
-// The real one takes the same arguments in a dry run (test/local/deploy.test.ts).
+// The real one takes the same arguments in a dry run (test/local/deploy.long.test.ts).
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

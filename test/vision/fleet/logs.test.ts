@@ -1,5 +1,5 @@
 // Logs of devices. Goal: however batches come, each line is stored once, and a device never forgets
-// what is not. What a bad way does to them is `log-story.test.ts`'s.
+// what is not. What a bad way does to them is `log-story.long.test.ts`'s.
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { request as httpRequest } from "node:http";

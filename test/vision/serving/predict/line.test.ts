@@ -41,6 +41,7 @@ const PREDICTING = { ...CAPABILITIES, kinds: ["predict"] };
 let world: World;
 let admin: Person;
 let workspaceId: string;
+let first: RegisteredModel;
 let model: RegisteredModel;
 let ends: LineEnd[];
 
@@ -53,12 +54,13 @@ beforeAll(async () => {
   admin = await register(world);
   const me = await admin.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");
   workspaceId = me.workspaces[0]?.workspace_id ?? "";
+  first = await registerModel(world, workspaceId, { classes: ["disc"] });
 });
 beforeEach(async () => {
   ends = [];
   await world.visionDatabase.execute(sql`UPDATE node SET revoked_at = now()`);
   // A model that the service believes no nodes to have.
-  model = await activeModel(world, workspaceId, { classes: ["disc"] });
+  model = await activeModel(world, workspaceId, { classes: ["disc"], weightsOf: first });
 });
 afterEach(() => {
   for (const { socket } of ends) socket.terminate();
@@ -307,15 +309,14 @@ describe("a request for masks", () => {
   /** On the image's first column, from the second to the eleventh pixel. */
   const runs = { size: [48, 64], counts: [1, 10, 64 * 48 - 11] };
   const [box] = FOUND.predictions;
-  let outlining: RegisteredModel;
-  beforeAll(async () => {
-    outlining = await registerModel(world, workspaceId, {
-      classes: ["disc"],
-      task: "segmentation",
-    });
+  let outlining: RegisteredModel | undefined;
+  // As above: one that the service believes no nodes to have.
+  beforeEach(async () => {
+    const shape = { classes: ["disc"], task: "segmentation" as const, weightsOf: outlining };
+    outlining = await registerModel(world, workspaceId, shape);
   });
   const outlines = (form: string) =>
-    admin.send("POST", `/predict/image?mask=${form}&model_id=${outlining.model_id}`, image());
+    admin.send("POST", `/predict/image?mask=${form}&model_id=${outlining?.model_id}`, image());
   const answered = async (form: string, more: object) => {
     const end = await opened({ warm: false });
     const answer = outlines(form);
@@ -351,10 +352,8 @@ describe("a request for masks", () => {
   it("is refused of a model that makes none, and in a form that is none", async () => {
     const refused = (query: string) => admin.refused("POST", `/predict/image?${query}`, image());
     expect(await refused("mask=rle")).toEqual([422, "invalid_request"]);
-    expect(await refused(`mask=png&model_id=${outlining.model_id}`)).toEqual([
-      422,
-      "invalid_request",
-    ]);
+    const png = await refused(`mask=png&model_id=${outlining?.model_id}`);
+    expect(png).toEqual([422, "invalid_request"]);
   });
 });
 
