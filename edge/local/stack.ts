@@ -75,7 +75,12 @@ export const providerKeys = (environment: Readonly<Record<string, string | undef
 
 /** Variables a user may set that reach a service. */
 const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
-  markets: ["SERVICE_READ_API_KEY", "SERVICE_CORS_ORIGINS", "SERVICE_SERIES_MAX_ROWS"],
+  markets: [
+    "SERVICE_READ_API_KEY",
+    "SERVICE_CORS_ORIGINS",
+    "SERVICE_SERIES_MAX_ROWS",
+    "SERVICE_SETTLED_AFTER_SECONDS",
+  ],
   console: [
     ...Object.keys(PROVIDER_SETTINGS),
     "INGEST_LEASE_SECONDS",

@@ -73,15 +73,25 @@ export async function send(context: Ctx, answer: Answer): Promise<never> {
   const isMeasurable = answer.cacheable || answer.isEmpty === true;
   const isRanged = answer.immutable && isMeasurable && !larger.has(answer.tag);
   const range = isRanged && !isHead ? wantedRange(context, headers.ETag) : null;
-  if (isRanged) headers["Accept-Ranges"] = "bytes";
-  if (isRanged && (isHead || range)) return sendMeasured(context, answer, { headers, range });
+  const takesRanges = () => {
+    if (isRanged) headers["Accept-Ranges"] = "bytes";
+  };
+  if (isRanged && (isHead || range)) {
+    takesRanges();
+    return sendMeasured(context, answer, { headers, range });
+  }
   if (isHead) return reply(200, null);
   const key = answer.cacheable && !answer.isQuick ? bodyKey(context, answer) : null;
   const kept = key === null ? null : await findBody(context.var.log, key, null);
-  if (kept) return reply(200, kept.body);
+  if (kept) {
+    takesRanges();
+    return reply(200, kept.body);
+  }
   const chunks = answer.body();
   const { start, whole } = await readUpTo(chunks, WHOLE_BYTES_MAX);
+  // How long it becomes, and whether ranges of it are given, is not known yet.
   if (!whole) return reply(200, streamed(context, start, chunks));
+  takesRanges();
   const isWanted = asked.has(answer.tag);
   asked.add(answer.tag);
   if (key !== null && isWanted) {
@@ -108,15 +118,19 @@ async function sendMeasured(
     respond(context, answer, { headers, status, body });
   const { log } = context.var;
   const key = answer.cacheable ? bodyKey(context, answer) : null;
+  const replyPart = ({ contentRange, bytes }: Part) => {
+    if (bytes === null) throw unsatisfiable(context, contentRange);
+    headers["Content-Range"] = contentRange;
+    return reply(206, bytes);
+  };
   // An answer without rows is made anew for each range.
   const { found, endTurn } =
     key === null ? { found: null, endTurn() {} } : await findBodyInTurn(log, key, range);
   try {
+    if (found && range !== null) return replyPart(await partOf(found, range));
     if (found) {
-      if (range === null) await found.body?.cancel();
-      return range === null
-        ? reply(200, lengthOf(found))
-        : await passOn(context, answer, { headers, found });
+      await found.body?.cancel();
+      return reply(200, lengthOf(found));
     }
     const chunks = answer.body();
     const { start, whole } = await readUpTo(chunks, RANGED_BYTES_MAX);
@@ -129,26 +143,27 @@ async function sendMeasured(
     }
     if (key !== null) await storeBody(log, key, whole);
     if (range === null) return reply(200, { length: whole.byteLength });
-    const part = cut(whole, range);
-    headers["Content-Range"] = part.contentRange;
-    if (!part.bytes) throw unsatisfiable(context, part.contentRange);
-    return reply(206, part.bytes);
+    return replyPart(cut(whole, range));
   } finally {
     endTurn();
   }
 }
 
-/** Sends the range that the cache cut off a body; the whole of it where it did not. */
-async function passOn(
-  context: Ctx,
-  answer: Answer,
-  { headers, found }: { headers: Record<string, string>; found: Response },
-): Promise<never> {
+/** A range of a body; without bytes where it lies outside. */
+interface Part {
+  bytes: ArrayBuffer | ReadableStream | null;
+  contentRange: string;
+}
+
+/**
+ * The range of a kept body. The cache cuts most of them, but not one from the end that is longer
+ * than the body, nor one of no bytes.
+ */
+async function partOf(found: Response, range: string): Promise<Part> {
   const contentRange = found.headers.get("Content-Range");
-  if (found.status === 416) throw unsatisfiable(context, contentRange);
-  const status = found.status === 206 && contentRange ? 206 : 200;
-  if (status === 206 && contentRange) headers["Content-Range"] = contentRange;
-  return respond(context, answer, { headers, status, body: found.body });
+  if (found.status === 206 && contentRange) return { bytes: found.body, contentRange };
+  if (found.status === 416 && contentRange) return { bytes: null, contentRange };
+  return cut(await found.arrayBuffer(), range);
 }
 
 function headersOf(answer: Answer): Record<string, string> {
@@ -212,8 +227,7 @@ function wantedRange(context: Ctx, etag: string | undefined): string | null {
   return first && last && Number(last) < Number(first) ? null : range;
 }
 
-/** A range of a whole body; without bytes where it lies outside. */
-function cut(whole: ArrayBuffer, range: string) {
+function cut(whole: ArrayBuffer, range: string): Part {
   const size = whole.byteLength;
   const [first = "", last = ""] = range.slice("bytes=".length).split("-");
   const from = first === "" ? Math.max(size - Number(last), 0) : Number(first);
@@ -222,8 +236,8 @@ function cut(whole: ArrayBuffer, range: string) {
   return { bytes: whole.slice(from, to), contentRange: `bytes ${from}-${to - 1}/${size}` };
 }
 
-function unsatisfiable(context: Ctx, contentRange: string | null) {
-  if (contentRange) context.header("Content-Range", contentRange);
+function unsatisfiable(context: Ctx, contentRange: string) {
+  context.header("Content-Range", contentRange);
   return new Failure("range_not_satisfiable", "Range: lies outside the answer");
 }
 

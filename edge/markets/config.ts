@@ -66,6 +66,11 @@ export const Environment = z.object({
     .string()
     .regex(/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/, "must be a host name")
     .default("cache.invalid"),
+  /**
+   * Seconds after which an `as_of` is settled: nothing can become known at it any more, and answers
+   * as of it are immutable. More than a statement may take, which is 10, and than clocks differ.
+   */
+  SERVICE_SETTLED_AFTER_SECONDS: whole(30, 86_400).default(120),
   /** Row cap of an unbounded /series read. */
   SERVICE_SERIES_MAX_ROWS: whole(1).default(500_000),
 });

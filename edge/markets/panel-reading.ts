@@ -25,8 +25,9 @@ export interface PanelRequest {
 
 /** A panel that is planned: only the catalog was read so far. */
 export interface PanelReading {
-  asOf: number;
-  /** Whether no later commit can change it. */
+  /** Null where nothing was known yet. */
+  asOf: number | null;
+  /** Whether no later commit can change any of its series, whatever the database's clock does. */
   immutable: boolean;
   sandbox: boolean;
   /** About how many versions the read works through. */
@@ -62,7 +63,7 @@ export async function readPanel(store: Store, request: PanelRequest): Promise<Pa
   const bounded = start !== undefined || end !== undefined;
   if (!bounded && rowCount > rowsMax) throw overCap(rowCount, rowsMax);
   return {
-    asOf,
+    asOf: readings.every((reading) => reading.asOf === null) ? null : asOf,
     immutable: readings.every((reading) => reading.immutable),
     sandbox: readings.some((reading) => reading.sandbox),
     versionCount: readings.reduce((sum, reading) => sum + reading.versionCount, 0),

@@ -49,7 +49,12 @@ const Query = z.object({
   format: z.enum(FORMAT_NAMES).optional().meta({ description: "instead of Accept" }),
 });
 
-const sent = headers("X-As-Of", "X-Sandbox", "ETag", "Vary");
+const sent = headers("X-As-Of", "X-Sandbox", "ETag", "Vary", "Accept-Ranges");
+const partSent = Object.assign({}, sent, headers("Content-Range"));
+const content = {
+  "application/json": { schema: z.array(PanelRecord) },
+  ...encodedContent(["ndjson", "csv", "parquet", "arrow"]),
+};
 
 /** The series that `symbols` names, each once; fails with `invalid_request`. */
 function seriesNames({ library, symbols }: z.output<typeof Query>) {
@@ -89,19 +94,17 @@ export const panelRoutes: readonly Route[] = [
       description:
         "Beyond the contract. One record an instant with a field per instrument_id, null where a series " +
         "has no row; an instrument_id that several of the series have is named " +
-        "library/symbol/instrument_id. Without `as_of` all series are read at the newest knowledge time of the store. " +
-        "Rows over all series are capped, bounded or not. X-As-Of is the knowledge time of the read; " +
-        "a commit to another series that was under way in that millisecond may still join it.",
+        "library/symbol/instrument_id. Without `as_of` all series are read at the newest knowledge time " +
+        "of the store. Rows over all series are capped, bounded or not. X-As-Of is the knowledge time of the read " +
+        "(absent where nothing was known): as `as_of`, it gives the same rows again.",
       who: reader,
       query: Query,
       answers: {
-        200: {
-          description: "the panel",
-          headers: sent,
-          content: {
-            "application/json": { schema: z.array(PanelRecord) },
-            ...encodedContent(["ndjson", "csv", "parquet", "arrow"]),
-          },
+        200: { description: "the panel", headers: sent, content },
+        206: {
+          description: "the range of an immutable answer that Range asks for",
+          headers: partSent,
+          content,
         },
         304: {
           description: "the answer named by If-None-Match is still the answer",
@@ -114,6 +117,7 @@ export const panelRoutes: readonly Route[] = [
         "unknown_symbol",
         "unknown_snapshot",
         "row_cap_exceeded",
+        "range_not_satisfiable",
         "busy",
       ],
     },
@@ -126,10 +130,12 @@ export const panelRoutes: readonly Route[] = [
       const local = query.time_zone === undefined ? null : clockOf(query.time_zone);
       const range = bounds(query);
       const { asOf, pinned } = await knowledgeTime(store, query);
+      // Nothing can become known at a snapshot's time.
+      const at = pinned ? asOf : await store.settled(asOf);
       const panel = await readPanel(store, {
         names,
         ...range,
-        asOf: asOf ?? (await store.overview()).latestAsOf ?? 0,
+        asOf: at ?? 0,
         column: query.column,
         knownBy: offset(query.as_of_offset),
         trueOnly: query.vintage === "true_only",
@@ -141,8 +147,12 @@ export const panelRoutes: readonly Route[] = [
         yield* encodePanel(format, panelRows(series, columns), { columns, local });
       };
       const body = () => largeReads.hold(rows(), panel.versionCount);
-      // What GET refuses once it has read so far, HEAD refuses; a first part has read it all.
-      if (context.req.raw.method === "HEAD" && panel.mayExceedCap) {
+      // Without a time in the address the same one asks for a newer state tomorrow, and so it does
+      // with one that is not settled yet.
+      const immutable = pinned || (asOf !== undefined && asOf === at && panel.immutable);
+      // What GET refuses once it has read so far, HEAD refuses; a first part has read it all. Of an
+      // immutable answer HEAD tells the length, for which all of it is read anyway.
+      if (context.req.raw.method === "HEAD" && panel.mayExceedCap && !immutable) {
         const parts = body();
         await parts.next();
         await parts.return(undefined);
@@ -151,11 +161,11 @@ export const panelRoutes: readonly Route[] = [
         tag: await panel.tag({ ...query, format }),
         contentType: type,
         compressible: text,
-        // Without a time in the address, the same one asks for a newer state tomorrow.
-        immutable: pinned || (asOf !== undefined && panel.immutable),
+        immutable,
         asOf: panel.asOf,
         sandbox: panel.sandbox,
-        cacheable: false,
+        cacheable: immutable && panel.asOf !== null,
+        isEmpty: panel.asOf === null,
         body,
       });
     },

@@ -1,6 +1,6 @@
 // Several series side by side: one row an instant, one column an instrument. Pure.
 
-import { iso } from "../../shared/time.ts";
+import { DAY, iso, MINUTE } from "../../shared/time.ts";
 import { type Batch, usedEntries } from "./store/columns.ts";
 import { encodeArrow } from "./wire/arrow.ts";
 import { type Format, GROUP_ROWS } from "./wire/formats.ts";
@@ -96,30 +96,55 @@ export function* panelRows(
   }
 }
 
+/** What a zone's clocks show, less UTC. */
+interface ClockOffset {
+  /** `-06:00`. */
+  text: string;
+  ms: number;
+}
+
+/** Days, and minutes of days with a change, whose offsets are remembered. */
+const OFFSETS_MAX = 10_000;
+
 /**
- * Writes instants as a zone's clocks show them, with the offset that tells repeated hours apart.
+ * Writes instants as a zone's clocks show them, with the offset that tells repeated hours apart. On
+ * most days it is one; where it changes, it does so at any minute: St John's did at 00:01 until
+ * 2011.
  */
 export function localClock(timeZone: string): (instant: number) => string {
   const format = new Intl.DateTimeFormat("en-CA", { timeZone, timeZoneName: "longOffset" });
-  const offsets = new Map<number, { text: string; ms: number }>();
-  // Zones change their offset at quarters of an hour at the finest.
-  const QUARTER = 900_000;
-  const CACHED_MAX = 10_000;
+  const offsetAt = (instant: number): ClockOffset => {
+    const parts = format.formatToParts(instant);
+    const name = parts.find(({ type }) => type === "timeZoneName")?.value ?? "GMT";
+    const [, sign = "+", hours = "00", minutes = "00"] = /GMT([+-])(\d\d):(\d\d)/.exec(name) ?? [];
+    const ms = (Number(hours) * 60 + Number(minutes)) * MINUTE * (sign === "-" ? -1 : 1);
+    return { text: `${sign}${hours}:${minutes}`, ms };
+  };
+  const byDay = new Map<number, ClockOffset | null>();
+  const byMinute = new Map<number, ClockOffset>();
+  const offsetOfDay = (day: number) => {
+    const [first, last] = [offsetAt(day * DAY), offsetAt((day + 1) * DAY - MINUTE)];
+    return first.ms === last.ms ? first : null;
+  };
   return (instant) => {
-    const quarter = Math.floor(instant / QUARTER);
-    let offset = offsets.get(quarter);
-    if (!offset) {
-      const parts = format.formatToParts(instant);
-      const name = parts.find(({ type }) => type === "timeZoneName")?.value ?? "GMT";
-      const [, sign = "+", hours = "00", minutes = "00"] =
-        /GMT([+-])(\d\d):(\d\d)/.exec(name) ?? [];
-      const ms = (Number(hours) * 60 + Number(minutes)) * 60_000 * (sign === "-" ? -1 : 1);
-      offset = { text: `${sign}${hours}:${minutes}`, ms };
-      if (offsets.size === CACHED_MAX) offsets.clear();
-      offsets.set(quarter, offset);
-    }
+    const ofDay = remembered(byDay, Math.floor(instant / DAY), offsetOfDay);
+    const minuteOffset = (minute: number) => offsetAt(minute * MINUTE);
+    const offset = ofDay ?? remembered(byMinute, Math.floor(instant / MINUTE), minuteOffset);
     return iso(instant + offset.ms).slice(0, 19) + offset.text;
   };
+}
+
+function remembered<Value>(
+  known: Map<number, Value>,
+  key: number,
+  compute: (key: number) => Value,
+): Value {
+  const held = known.get(key);
+  if (held !== undefined) return held;
+  const value = compute(key);
+  if (known.size === OFFSETS_MAX) known.clear();
+  known.set(key, value);
+  return value;
 }
 
 /** How a panel is shown. */

@@ -88,7 +88,8 @@ export const seriesRoutes: readonly Route[] = [
         "formats NDJSON, CSV, Parquet and Arrow by Accept or `format`.\n\n" +
         "Headers: X-As-Of and X-Store-Version name the vintage that answered (absent before the first), " +
         "X-Sandbox: true marks sandbox data. ETag names the answer (If-None-Match gives 304); with an " +
-        "`as_of` not after the series' newest vintage, or a snapshot, it is immutable and cached as such.",
+        "`as_of` not after the series' newest vintage, or two minutes old, or a snapshot, it is immutable " +
+        "and cached as such.",
       who: reader,
       query: Query,
       answers: {

@@ -64,7 +64,10 @@ export function openReadApi(environment: object, log: Log): ReadApi {
   return {
     config,
     graph: openGraph(config.GRAPH_DATABASE_URL),
-    store: openStore({ database, bucket: config.STORE, held: new HeldRowGroups(HELD_BYTES_MAX) }),
+    store: openStore(
+      { database, bucket: config.STORE, held: new HeldRowGroups(HELD_BYTES_MAX) },
+      { settledAfterMs: config.SERVICE_SETTLED_AFTER_SECONDS * 1_000 },
+    ),
     overview: () => overview(healthDatabase),
     assertReader: onceItHolds(() => assertReader(healthDatabase)),
     largeReads: new Slots(LARGE_READS),

@@ -224,6 +224,37 @@ describe("a range of an answer", () => {
     ]);
   });
 
+  it("is answered alike however often it is asked for, held or not, also of a short body", async () => {
+    const short = (query: string) => path("erco", `&as_of=${known}&format=parquet&${query}`);
+    const whole = Buffer.from(await (await get(short("provenance=full"))).arrayBuffer());
+    const { length } = whole;
+    // What polars asks for first, and what names no byte at all.
+    const ranges = ["bytes=-262144", "bytes=-0", `bytes=0-${length - 1}`, "bytes=0-0", "bytes=-1"];
+    for (const [index, range] of ranges.entries()) {
+      // Each has a body of its own, which nothing holds at first.
+      const fresh = short(`provenance=full&start=2000-01-01T00:00:00.00${index}Z`);
+      const answers: unknown[] = [];
+      for (let time = 0; time < 4; time++) {
+        const { status, response, bytes } = await part(range, {}, fresh);
+        const given = status === 206 ? bytes.toString("hex") : null;
+        answers.push([status, response.headers.get("Content-Range"), given]);
+      }
+      expect(answers).toEqual(Array(4).fill(answers[0]));
+      expect((answers[0] as unknown[])[0]).toBe(range === "bytes=-0" ? 416 : 206);
+    }
+    const { response, bytes } = await part("bytes=-262144", {}, short("provenance=full"));
+    expect(response.headers.get("Content-Range")).toBe(`bytes 0-${length - 1}/${length}`);
+    expect(bytes.equals(whole)).toBe(true);
+  });
+
+  it("is claimed only where it is known to be given", async () => {
+    const claims = async (url: string) => (await get(url)).headers.get("Accept-Ranges");
+    expect(await claims(path("erco", `&as_of=${known}&format=parquet`))).toBe("bytes");
+    // Over 8 MiB: not the first time either.
+    const large = path("large", `&as_of=${settled}&includeHistory=true&provenance=full&format=csv`);
+    expect(await claims(large)).toBe(null);
+  });
+
   it("comes of one computation, however many are asked for at once", async () => {
     // The origin of rows is asked for once a computation.
     const fresh = url("&end=2014-01-01&provenance=full");

@@ -42,6 +42,7 @@ import type { StoreParts } from "./objects.ts";
 import { isHeld, isShort, openSegment, rangeWithin } from "./row-groups.ts";
 import type { Range, StoredRow } from "./rows.ts";
 import { decodeInline } from "./segment.ts";
+import { SETTLED_AFTER_MS, settledTime } from "./settled-time.ts";
 
 /** Which versions of a series are read; instants in epoch milliseconds. */
 export interface ReadRequest {
@@ -66,7 +67,10 @@ export interface ReadRequest {
 export interface Reading {
   /** Names the answer: equal for equal rows, whatever the `as_of` that asked for it. */
   identity: string;
-  /** True when no later commit can change the answer: its `as_of` is not after the head's. */
+  /**
+   * True when no later commit can change the answer: its `as_of` is not after the head's, or lies
+   * so far behind that nothing can become known at it.
+   */
   immutable: boolean;
   /** The rows of the request; opens the objects. */
   batches: () => AsyncGenerator<Batch>;
@@ -125,21 +129,33 @@ export interface Store {
   snapshot(name: string): Promise<Snapshot>;
   /** The newest valid time known at an `as_of`; null for none or an unknown series. */
   newestDatetime(library: string, symbol: string, asOf: number): Promise<number | null>;
+  /** As `settledTime`. */
+  settled(asOf?: number): Promise<number | null>;
   /** Libraries, the newest knowledge time in epoch milliseconds, and whether any is sandbox. */
   overview(): Promise<{ libraries: string[]; latestAsOf: number | null; sandbox: boolean }>;
 }
 
+/** How a store is read. */
+export interface StoreOptions {
+  /** How far behind the database's clock a knowledge time is settled, milliseconds. */
+  settledAfterMs?: number;
+}
+
 /** The store over a database and a bucket. */
-export const openStore = (parts: StoreParts): Store => ({
+export const openStore = (
+  parts: StoreParts,
+  { settledAfterMs = SETTLED_AFTER_MS }: StoreOptions = {},
+): Store => ({
   libraries: () => listLibraries(parts.database),
   symbols: (library) => symbols(parts, library),
-  read: (request) => read(parts, request),
+  read: (request) => read(parts, request, settledAfterMs),
   readAll: (series, range) => readAll(parts, series, range),
   vintages: (query) => vintages(parts, query),
   changes: (query) => listChanges(parts, query),
   snapshots: () => listSnapshots(parts.database),
   snapshot: (name) => snapshot(parts, name),
   newestDatetime: (library, symbol, asOf) => newestTouched(parts, { library, symbol, asOf }),
+  settled: (asOf) => settledTime(parts.database, { asOf, settledAfterMs }),
   overview: () => overview(parts.database),
 });
 
@@ -167,7 +183,11 @@ async function snapshot({ database }: StoreParts, name: string) {
   throw new Failure("unknown_snapshot", detail);
 }
 
-async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
+async function read(
+  parts: StoreParts,
+  request: ReadRequest,
+  settledAfterMs: number,
+): Promise<Reading> {
   const { library, symbol, asOf = Infinity, start, end, rowsMax = Infinity } = request;
   const { history = false, trueOnly = false, knownBy } = request;
   const bounded = start !== undefined || end !== undefined;
@@ -189,7 +209,7 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
   const batches = () => viewed(parts, plan, { range, view });
   return {
     identity: identityOf(plan, { start, end, knownBy, history, trueOnly }),
-    immutable: asOf <= plan.headAsOf,
+    immutable: asOf <= Math.max(plan.headAsOf, plan.now - settledAfterMs),
     batches,
     passing: () => viewed(parts, plan, { range, view, isPassing: true }),
     versions: () => knownVersions(parts, plan, range),
