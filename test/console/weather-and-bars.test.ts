@@ -7,6 +7,7 @@ import { appearsAt } from "../../edge/local/sandbox/noaa.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
 import { latestPartition } from "../../edge/markets/ingest/partition.ts";
 import { degreeDays } from "../../edge/markets/ingest/pipelines/weather.ts";
+import { LeftOut } from "../../edge/markets/ingest/sources/left-out.ts";
 import { parseDegreeDays } from "../../edge/markets/ingest/sources/noaa.ts";
 import { commit } from "../../edge/markets/store/commit.ts";
 import { addMonths, iso, isoDay, systemClock } from "../../shared/time.ts";
@@ -105,19 +106,22 @@ describe("degree days", () => {
 
   it.skipIf(!hasRecordings("nclimdiv"))("commit exactly the rows really revised", async () => {
     const national = (path: string) =>
-      parseDegreeDays(recording(`nclimdiv/climdiv-hddcst-v1.0.0-${path}`), "hdd").flatMap(
-        ({ area, year, months }) =>
-          months.flatMap((value, month) =>
-            area !== "us" || Number.isNaN(value)
-              ? []
-              : [
-                  {
-                    datetime: Date.UTC(year, month, 1),
-                    instrumentId: "weather.hdd.us",
-                    values: [value],
-                  },
-                ],
-          ),
+      parseDegreeDays(
+        recording(`nclimdiv/climdiv-hddcst-v1.0.0-${path}`),
+        "hdd",
+        new LeftOut(),
+      ).flatMap(({ area, year, months }) =>
+        months.flatMap((value, month) =>
+          area !== "us" || Number.isNaN(value)
+            ? []
+            : [
+                {
+                  datetime: Date.UTC(year, month, 1),
+                  instrumentId: "weather.hdd.us",
+                  values: [value],
+                },
+              ],
+        ),
       );
     const covered = { from: Date.UTC(2015, 0, 1), to: Date.UTC(2026, 6, 1) };
     const write = (path: string) =>

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { startSandbox } from "../../edge/local/sandbox/server.ts";
-import { type EiaQuery, fetchEia } from "../../edge/markets/ingest/sources/eia.ts";
+import { type EiaQuery, type EiaRows, fetchEia } from "../../edge/markets/ingest/sources/eia.ts";
 import { Failure } from "../../shared/errors.ts";
 import { Secret } from "../../shared/secret.ts";
 import { HOUR } from "../../shared/time.ts";
@@ -147,11 +147,8 @@ describe("the EIA source", () => {
       response: { total: "1", data: [{ period: 20260110, respondent: "ERCO", value: 41 }] },
     };
     const changed = await failureOf(() => ({ body }));
-    expect(changed.message).toContain("response.data.0.period is 20260110");
-    expect(changed.data.arrived).toBe(
-      "{request: {params: {api_key: string}}, response: {total: string, " +
-        "data: [1 of {period: number, respondent: string, value: number}]}}",
-    );
+    expect(changed.message).toContain("`period` is unexpected 20260110");
+    expect(changed.data.arrived).toBe("{period: number, respondent: string, value: number}");
     const odd = { ...record(0, 1), value: "12,5" };
     const row = await failureOf((url) => ({ body: eiaPage([odd], url) }));
     expect(row.message).toContain('`value` is unexpected "12,5"');
@@ -176,15 +173,67 @@ describe("the EIA source", () => {
     ]);
   });
 
-  it("takes a row that a page repeats once, and refuses it with two values", async () => {
+  it("leaves out the row that cannot be read, and names it", async () => {
+    const others = [...Array(40).keys()].map((hour) => record(hour, hour));
+    for (const [change, named] of [
+      [{ respondent: null }, "`respondent` is unexpected null in the row of 2026-01-"],
+      [{ value: "--" }, '`value` is unexpected "--"'],
+      [{ value: "W" }, '`value` is unexpected "W"'],
+      [{ value: "0x10" }, '`value` is unexpected "0x10"'],
+      [{ value: "1e3" }, '`value` is unexpected "1e3"'],
+      [{ value: true }, "`value` is unexpected true"],
+      [{ value: undefined }, "`value` is missing"],
+      [{ period: "2026-01-10T01-06" }, "`period` is unexpected"],
+    ] as const) {
+      const rows = others.with(7, { ...record(7, 7), ...change } as ReturnType<typeof record>);
+      const { outcome } = await fetchFrom((url) => ({ body: eiaPage(rows, url) }));
+      const { rows: read, leftOut } = outcome as EiaRows;
+      expect(read.map(({ value }) => value)).toEqual(
+        [...Array(40).keys()].filter((hour) => hour !== 7),
+      );
+      expect(leftOut.findings()).toEqual([
+        expect.objectContaining({
+          severity: "warning",
+          rule: "unreadable_rows",
+          count: 1,
+          where: expect.stringContaining(named),
+        }),
+      ]);
+    }
+  });
+
+  it("fails the check where more than a twentieth is left out, and the run where most is", async () => {
+    const rows = (wrong: number) =>
+      [...Array(40).keys()].map((hour) => record(hour, hour < wrong ? "--" : hour));
+    const fetched = await fetchFrom((url) => ({ body: eiaPage(rows(3), url) }));
+    const { leftOut } = fetched.outcome as EiaRows;
+    expect(leftOut.findings()).toMatchObject([{ severity: "error", count: 3 }]);
+    const failure = await failureOf((url) => ({ body: eiaPage(rows(21), url) }));
+    expect(failure.code).toBe("upstream_schema_drift");
+  });
+
+  it("takes an error under a status of success for one of the agency's, which passes", async () => {
+    const passing = await failureOf(() => ({ body: { error: "Internal error", code: 500 } }));
+    expect(passing.code).toBe("upstream_unavailable");
+    const ours = await failureOf(() => ({ body: { error: "no such facet", code: 400 } }));
+    expect(ours.code).toBe("upstream_rejected");
+  });
+
+  it("takes a row that a page repeats once, and leaves it out with two values", async () => {
     const twice = await fetchFrom((url) => ({
       body: eiaPage([record(0, 1), record(0, "1")], url),
     }));
     expect((twice.outcome as { rows: unknown[] }).rows).toHaveLength(1);
-    const torn = await failureOf((url) => ({ body: eiaPage([record(0, 1), record(0, 2)], url) }));
-    expect([torn.code, torn.message]).toEqual([
-      "upstream_schema_drift",
-      "EIA sent two values for ERCO D at 2026-01-10T01",
+    const sent = [record(0, 1), record(0, 2), record(1, 3)];
+    const torn = await fetchFrom((url) => ({ body: eiaPage(sent, url) }));
+    const { rows, leftOut } = torn.outcome as EiaRows;
+    expect(rows.map(({ value }) => value)).toEqual([3]);
+    expect(leftOut.findings()).toMatchObject([
+      {
+        rule: "contradicting_rows",
+        count: 1,
+        where: "two values for ERCO D at 2026-01-10T00:00:00.000Z",
+      },
     ]);
   });
 

@@ -8,6 +8,7 @@ import { recordsOfPage } from "../../edge/markets/ingest/sources/ercot-cdr.ts";
 import { QUARTER } from "../../edge/markets/ingest/sources/ercot-hours.ts";
 import { recordsOfCsv, SYSTEM_LOAD } from "../../edge/markets/ingest/sources/ercot-products.ts";
 import { csvOf, unpack } from "../../edge/markets/ingest/sources/ercot-zip.ts";
+import { LeftOut } from "../../edge/markets/ingest/sources/left-out.ts";
 import { MINUTE } from "../../shared/time.ts";
 import { type Ercot, failureOf, startErcot, valuesOf } from "../support/ercot.ts";
 
@@ -73,7 +74,8 @@ describe("zips and CSVs", () => {
   const columns = Object.values(SYSTEM_LOAD.columns).join(",");
   const row = "11/21/2026,01:00,1,1,1,1,1,1,1,1,8,N";
   const zip = (text: string) => zipSync({ "load.csv": new TextEncoder().encode(text) });
-  const read = (text: string) => recordsOfCsv(SYSTEM_LOAD, csvOf(zip(text)));
+  const read = (text: string) =>
+    recordsOfCsv(SYSTEM_LOAD, csvOf(zip(text)), { kept: () => true, leftOut: new LeftOut() });
 
   it("are read by column names", () => {
     expect(read(`${columns}\n${row}\n`)).toHaveLength(1);
@@ -189,7 +191,10 @@ describe("the display page", () => {
   ];
 
   it("marks the repeated hour with a star, and has thousands in commas", () => {
-    const records = recordsOfPage(page("Oper Day", hour("0100"), hour("0200"), hour("0200*")));
+    const records = recordsOfPage(
+      page("Oper Day", hour("0100"), hour("0200"), hour("0200*")),
+      new LeftOut(),
+    );
     expect(records.map(({ hourEnding, DSTFlag, total }) => [hourEnding, DSTFlag, total])).toEqual([
       ["0100", false, "8004.00"],
       ["0200", false, "8004.00"],
@@ -198,14 +203,16 @@ describe("the display page", () => {
   });
 
   it("may have no rows yet, and never other columns", () => {
-    expect(recordsOfPage(page("Oper Day"))).toEqual([]);
-    expect(() => recordsOfPage(page("Day", hour("0100")))).toThrow(/missing `operatingDay`/);
-    expect(() => recordsOfPage("<html><body>Under maintenance</body></html>")).toThrow(
-      expect.objectContaining({ code: "upstream_schema_drift" }),
+    expect(recordsOfPage(page("Oper Day"), new LeftOut())).toEqual([]);
+    expect(() => recordsOfPage(page("Day", hour("0100")), new LeftOut())).toThrow(
+      /missing `operatingDay`/,
     );
-    expect(() => recordsOfPage(page("Oper Day", hour("0100")).slice(0, 300))).toThrow(
-      expect.objectContaining({ code: "upstream_truncated" }),
-    );
+    expect(() =>
+      recordsOfPage("<html><body>Under maintenance</body></html>", new LeftOut()),
+    ).toThrow(expect.objectContaining({ code: "upstream_schema_drift" }));
+    expect(() =>
+      recordsOfPage(page("Oper Day", hour("0100")).slice(0, 300), new LeftOut()),
+    ).toThrow(expect.objectContaining({ code: "upstream_truncated" }));
   });
 
   it("is refused when it is about another day", async () => {

@@ -71,7 +71,7 @@ describe("real-time prices", () => {
     const whole = made(day);
     expect(whole[0]?.rows).toHaveLength(quarters);
     const report = gate(whole, context(day));
-    expect(report).toEqual({ accepted: whole, findings: [] });
+    expect(report).toEqual({ accepted: whole, findings: [], isPartial: false });
     expect(gate(report.accepted, context(day)).findings).toEqual([]);
     const short = gate(
       made(
@@ -132,13 +132,40 @@ describe("real-time prices", () => {
     expect(told(holed.findings)).toEqual(["error incomplete_day 16"]);
   });
 
-  it("without one of the points are refused whole", () => {
+  it("without some of the points are an error, and without most of them refused whole", () => {
     const { accepted, findings } = gate(made(PLAIN, { symbols: SYMBOLS.slice(2) }));
-    expect(accepted).toEqual([]);
+    expect(accepted).toHaveLength(13);
+    expect(gate(made(PLAIN, { symbols: SYMBOLS.slice(8) })).accepted).toEqual([]);
     expect(findings).toEqual([
       expect.objectContaining({ severity: "error", rule: "missing_points", count: 2 }),
     ]);
     expect(findings[0]?.where.split(" ")).toEqual(SYMBOLS.slice(0, 2));
+  });
+
+  it.each([
+    ["2018-06-15", []],
+    ["2019-04-04", []],
+    ["2019-04-05", ["error missing_points 1"]],
+  ])("of %s need no point that began later: %j", (key, findings) => {
+    const day = dayOfLabel(key);
+    const before = made(day, { symbols: SYMBOLS.filter((symbol) => symbol !== "hb_pan") });
+    const report = gate(before, context(day));
+    expect(told(report.findings)).toEqual(findings);
+    expect(report.accepted).toHaveLength(14);
+  });
+
+  it("leave out the day that lacks too many intervals, and keep the others", () => {
+    const window = { from: PLAIN.from - DAY, to: PLAIN.to };
+    const short = changeOne((rows) => rows.toSpliced(20, 12));
+    const report = realtimePrices.gate(made(window, short), {
+      partition: PLAIN,
+      window,
+      now: PLAIN.to + DAY,
+    });
+    expect(told(report.findings)).toEqual(["error incomplete_day 12"]);
+    const west = report.accepted.find(({ symbol }) => symbol === "hb_west");
+    expect(west?.rows.map(({ datetime }) => datetime >= PLAIN.from)).toEqual(Array(96).fill(true));
+    expect(report.isPartial).toBe(true);
   });
 
   it("of which nothing came are an error once something was due", () => {

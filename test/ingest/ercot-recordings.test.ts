@@ -30,6 +30,7 @@ import {
   quarterInstants,
 } from "../../edge/markets/ingest/sources/ercot-rows.ts";
 import { csvOf, unpack } from "../../edge/markets/ingest/sources/ercot-zip.ts";
+import { LeftOut } from "../../edge/markets/ingest/sources/left-out.ts";
 import { HOUR, iso } from "../../shared/time.ts";
 import { startErcot, valuesOf } from "../support/ercot.ts";
 import { hasRecordings, recordedBytes, recording } from "../support/recordings.ts";
@@ -95,31 +96,44 @@ describe.skipIf(!hasRecordings("ercot-api"))("recorded pages of the public API",
 });
 
 describe.skipIf(!hasRecordings("ercot-archive-csv"))("recorded CSVs of the archive", () => {
-  const read = (product: Product) =>
-    recordsOfCsv(product, recording(`ercot-archive-csv/${product.emil}.csv`));
+  const read = (product: Product, kept: (record: ErcotRecord) => boolean = () => true) =>
+    recordsOfCsv(product, recording(`ercot-archive-csv/${product.emil}.csv`), {
+      kept,
+      leftOut: new LeftOut(),
+    });
   const zonesAside = ({ settlementPointType }: ErcotRecord) => settlementPointType !== "LZEW";
 
   it("have their own column names, spaces before prices and numbers without decimals", () => {
-    const { rows } = pricesIn(read(REALTIME_PRICES).filter(zonesAside), quarterInstants());
+    const { rows } = pricesIn(read(REALTIME_PRICES, zonesAside), quarterInstants(), new LeftOut());
     const at = (point: string) => rows.filter((row) => row.point === point);
     expect(at("HB_HOUSTON")).toEqual([
       { datetime: Date.parse("2026-09-29T16:00:00Z"), point: "HB_HOUSTON", value: 29 },
     ]);
     expect(at("LZ_AEN").map(({ value }) => value)).toEqual([21.72]);
-    const ahead = pricesIn(read(DAY_AHEAD_PRICES), hourInstants()).rows;
+    const ahead = pricesIn(read(DAY_AHEAD_PRICES), hourInstants(), new LeftOut()).rows;
     expect(ahead.find(({ point }) => point === "7RNCHSLR_ALL")?.value).toBe(28.4);
     expect(ahead.map(({ datetime }) => iso(datetime))).toContain("2026-09-29T05:00:00.000Z");
   });
 
   it("say of the load what the API says", () => {
-    const rows = loadRows(read(SYSTEM_LOAD));
+    const rows = loadRows(read(SYSTEM_LOAD), new LeftOut());
     expect(rows.map(({ total }) => total)).toEqual([60_471.86, 57_759.15]);
     expect(iso(rows[0]?.datetime ?? 0)).toBe("2026-09-28T05:00:00.000Z");
     expect(judgeZones(rows)).toEqual([]);
   });
 
-  it("are refused where both prices of a zone would be one point's", () => {
-    expect(() => pricesIn(read(REALTIME_PRICES), quarterInstants())).toThrow(/two prices.*LZ_/);
+  it("are left out where both prices of a zone would be one point's", () => {
+    const leftOut = new LeftOut();
+    const { rows } = pricesIn(read(REALTIME_PRICES), quarterInstants(), leftOut);
+    // In this document the other prices of two zones are the same.
+    const zones = rows.map(({ point }) => point).filter((point) => point.startsWith("LZ_"));
+    expect(zones.toSorted()).toEqual(["LZ_CPS", "LZ_SOUTH"]);
+    expect(leftOut.findings()).toEqual([
+      expect.objectContaining({
+        rule: "contradicting_rows",
+        where: expect.stringMatching(/two values for LZ_/),
+      }),
+    ]);
   });
 });
 
@@ -144,7 +158,10 @@ const BY_FORECAST_ZONE: Product = {
 describe.skipIf(!hasRecordings("ercot-np6-346"))("recorded load documents", () => {
   const loadsOf = (text: string) => {
     const instantOf = hourInstants("operatingDay");
-    return recordsOfCsv(BY_FORECAST_ZONE, text).map((record) => {
+    return recordsOfCsv(BY_FORECAST_ZONE, text, {
+      kept: () => true,
+      leftOut: new LeftOut(),
+    }).map((record) => {
       const zones = ["north", "south", "west", "houston"].map((zone) => numberOf(record, zone));
       return { datetime: instantOf(record), total: numberOf(record, "total"), zones };
     });
@@ -276,9 +293,12 @@ describe.skipIf(!hasRecordings("ercot-spp-hb_hubavg"))("recorded prices of HB_HU
   ])("%s: %i rows come back from ERCOT's labels at the recorded instants", (file, count) => {
     const isQuarters = file.startsWith("rtm");
     const product = isQuarters ? REALTIME_PRICES : DAY_AHEAD_PRICES;
-    const records = recordsOfCsv(product, csvText(product, labelled(file, isQuarters)));
+    const records = recordsOfCsv(product, csvText(product, labelled(file, isQuarters)), {
+      kept: () => true,
+      leftOut: new LeftOut(),
+    });
     const instantOf = isQuarters ? quarterInstants() : hourInstants();
-    const rows = pricesIn(records, instantOf).rows;
+    const rows = pricesIn(records, instantOf, new LeftOut()).rows;
     expect(rows).toHaveLength(count);
     expect(rows.map(({ datetime, value }) => ({ datetime, value }))).toEqual(recorded(file));
   });

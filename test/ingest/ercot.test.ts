@@ -377,19 +377,53 @@ describe("rows", () => {
     [field(5, "price"), /missing `settlementPointPrice`; new `price`/],
     [field(7, "congestion"), /new `congestion`/],
     [field(6), /missing `DSTFlag`/],
-    [(page: Page) => void page.data.splice(0, 1, ["2026-11-21", 1, 1]), /3 cells for 7 fields/],
-    [cell(5, "n/a"), /`settlementPointPrice` is "n\/a"/],
-    [cell(6, 1), /`DSTFlag` is 1/],
-    [cell(1, 25), /hour ending 25/],
-    [cell(2, 5), /interval 5/],
-    [cell(6, true), /hour ending \d+, repeated/],
-    [(page: Page) => void page.data.splice(1, 1, page.data[0] ?? []), /two prices for one inte/],
-  ])("that drift are refused by name: %#", async (change, named) => {
+  ])("of other columns are refused by name: %#", async (change, named) => {
     const failure = await failureOf(await withRows(change));
     expect([failure.code, failure.message]).toEqual([
       "upstream_schema_drift",
       expect.stringMatching(named),
     ]);
+  });
+
+  it.each([
+    [(page: Page) => void page.data.splice(0, 1, ["2026-11-21", 1, 1]), /3 cells for 7 fields/],
+    [cell(5, null), /`settlementPointPrice` is null in the row of 2026-11-\d+ 1 1 HB_/],
+    [cell(5, "1e3"), /`settlementPointPrice` is "1e3"/],
+    [cell(5, "0x10"), /`settlementPointPrice` is "0x10"/],
+    [cell(5, "n/a"), /`settlementPointPrice` is "n\/a"/],
+    [cell(6, 1), /`DSTFlag` is 1/],
+    [cell(1, 25), /hour ending 25/],
+    [cell(2, 5), /interval 5/],
+    [cell(6, true), /hour ending \d+, repeated/],
+  ])("that cannot be read are left out by name: %#", async (change, named) => {
+    const { fetched, report } = await (await withRows(change)).run("realtime_prices");
+    // One a type of points: each is asked for by itself.
+    expect(fetched.leftOut).toEqual([
+      expect.objectContaining({
+        severity: "warning",
+        rule: "unreadable_rows",
+        where: expect.stringMatching(named),
+      }),
+    ]);
+    expect(fetched.isPartial).toBe(true);
+    expect(report.accepted).toHaveLength(15);
+  });
+
+  it("that are alike are one, and of two that are not none is taken", async () => {
+    const whole = await (await startErcot(NOON)).run("realtime_prices");
+    const twice = await withRows((page) => {
+      page.data.push(page.data[0] ?? []);
+      page._meta.totalRecords++;
+    });
+    const { fetched } = await twice.run("realtime_prices");
+    expect(fetched.series).toEqual(whole.fetched.series);
+    expect(fetched.leftOut).toEqual([]);
+    const torn = await withRows((page) => {
+      page.data.push((page.data[0] ?? []).with(5, 123));
+      page._meta.totalRecords++;
+    });
+    const left = (await torn.run("realtime_prices")).fetched;
+    expect(left.leftOut).toMatchObject([{ rule: "contradicting_rows", count: 4 }]);
   });
 
   it("that are fewer than announced are no answer", async () => {

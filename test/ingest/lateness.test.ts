@@ -21,10 +21,10 @@ it.each([
   ["gas_storage", "2026-06-18T17:34Z", "2026-06-05T00:00Z", null, null],
   ["gas_storage", "2026-06-18T17:35Z", "2026-06-05T00:00Z", null, "2026-06-18T17:35Z"],
   ["gas_storage", "2026-06-25T14:00Z", "2026-06-12T00:00Z", null, null],
-  // By 17:00 in Texas tomorrow's prices are there.
-  ["day_ahead_prices", "2026-06-18T21:59Z", null, "2026-06-18T05:00Z", null],
-  ["day_ahead_prices", "2026-06-18T22:00Z", null, "2026-06-19T04:00Z", "2026-06-18T22:00Z"],
-  ["day_ahead_prices", "2026-06-18T22:00Z", null, "2026-06-20T04:00Z", null],
+  // By 20:00 in Texas tomorrow's prices are there.
+  ["day_ahead_prices", "2026-06-19T00:59Z", null, "2026-06-19T04:00Z", null],
+  ["day_ahead_prices", "2026-06-19T01:00Z", null, "2026-06-19T04:00Z", "2026-06-19T01:00Z"],
+  ["day_ahead_prices", "2026-06-19T01:00Z", null, "2026-06-20T04:00Z", null],
   ["system_load", "2026-06-18T20:00Z", "2026-06-18T11:00Z", null, "2026-06-18T19:00Z"],
   ["degree_days", "2026-06-19T00:00Z", "2026-04-01T00:00Z", null, null],
   ["degree_days", "2026-06-20T16:00Z", "2026-04-01T00:00Z", null, "2026-06-20T16:00Z"],

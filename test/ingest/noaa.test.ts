@@ -6,6 +6,7 @@ import type { Fault } from "../../edge/local/sandbox/answers.ts";
 import { answerNoaa, appearsAt } from "../../edge/local/sandbox/noaa.ts";
 import { startSandbox } from "../../edge/local/sandbox/server.ts";
 import { degreeDays, gateWeather } from "../../edge/markets/ingest/pipelines/weather.ts";
+import { LeftOut } from "../../edge/markets/ingest/sources/left-out.ts";
 import {
   AREA_NAMES,
   type AreaYear,
@@ -84,7 +85,7 @@ describe("a file's line", () => {
     "1100252025   955.   695.   476.   283.   138.    19.     4.    10. -9999. -9999. -9999. -9999.   ";
 
   it("is an area's year, in which -9999 is no value", () => {
-    const [year] = parseDegreeDays(`${line}\n`, "hdd");
+    const [year] = parseDegreeDays(`${line}\n`, "hdd", new LeftOut());
     expect(year).toMatchObject({ area: "us", year: 2025 });
     expect(year?.months.slice(0, 9)).toEqual([955, 695, 476, 283, 138, 19, 4, 10, NaN]);
   });
@@ -99,17 +100,30 @@ describe("a file's line", () => {
     [changed(38, "   13.8"), '`may` (columns 39-45) of line 1 is "   13.8"'],
     [changed(87, "      x"), "`december` (columns 88-94)"],
     [changed(94, "  1"), "`end of line` (columns 95-97)"],
-    [`${line}\n${line} \n`, "line 2 has 98 columns, not 97"],
+    [`${line} \n`, "line 1 has 98 columns, not 97"],
   ])("names the column that drifted: %#", (text, named) => {
-    expect(() => parseDegreeDays(text, "hdd")).toThrow(named);
-    expect(() => parseDegreeDays(text, "hdd")).toThrow(
+    expect(() => parseDegreeDays(text, "hdd", new LeftOut())).toThrow(named);
+    expect(() => parseDegreeDays(text, "hdd", new LeftOut())).toThrow(
       expect.objectContaining({ code: "upstream_schema_drift" }),
     );
   });
 
+  it("is left out by name where it cannot be read, among those that can", () => {
+    const leftOut = new LeftOut();
+    const years = [...Array(30).keys()].map((year) => line.replace("2025", String(1990 + year)));
+    const text = `${years.join("\n")}\n${changed(38, "   13.8")}`;
+    expect(parseDegreeDays(text, "hdd", leftOut)).toHaveLength(30);
+    expect(leftOut.findings()).toMatchObject([
+      { severity: "warning", rule: "unreadable_rows", count: 1 },
+    ]);
+    expect(leftOut.findings()[0]?.where).toContain("`may` (columns 39-45) of line 31");
+    // A line that comes twice is one line.
+    expect(parseDegreeDays(`${line}\n${line}\n`, "hdd", new LeftOut())).toHaveLength(1);
+  });
+
   it("is never taken from a text that ends within one", () => {
     for (const text of ["", line, `${line}\n${line.slice(0, 50)}`]) {
-      expect(() => parseDegreeDays(text, "hdd")).toThrow(
+      expect(() => parseDegreeDays(text, "hdd", new LeftOut())).toThrow(
         expect.objectContaining({ code: "upstream_truncated" }),
       );
     }
@@ -182,7 +196,7 @@ describe.skipIf(!hasRecordings("nclimdiv"))("recorded nClimDiv files", () => {
     new Map(years.map((one) => [`${one.area} ${one.year}`, one.months]));
 
   it.each(files)("reads all of the file of $element, cell by cell", ({ element, whole }) => {
-    const years = parseDegreeDays(whole, element);
+    const years = parseDegreeDays(whole, element, new LeftOut());
     expect(new Set(years.map(({ area }) => area))).toEqual(new Set([...AREA_NAMES, "ak"]));
     expect(years).toHaveLength(AREA_NAMES.length * 131 + 101);
     // Another reading: words, not columns.
@@ -201,7 +215,10 @@ describe.skipIf(!hasRecordings("nclimdiv"))("recorded nClimDiv files", () => {
   });
 
   it.each(files)("reads the same from the trimmed file of $element", ({ element, whole, trim }) => {
-    const [all, some] = [byKey(parseDegreeDays(whole, element)), parseDegreeDays(trim, element)];
+    const [all, some] = [
+      byKey(parseDegreeDays(whole, element, new LeftOut())),
+      parseDegreeDays(trim, element, new LeftOut()),
+    ];
     expect(some).toHaveLength(11 * 11);
     for (const { area, year, months } of some) expect(months).toEqual(all.get(`${area} ${year}`));
   });
@@ -219,7 +236,7 @@ describe.skipIf(!hasRecordings("nclimdiv"))("recorded nClimDiv files", () => {
       pacific: "ca or wa",
     };
     for (const { element, whole } of files) {
-      const all = byKey(parseDegreeDays(whole, element));
+      const all = byKey(parseDegreeDays(whole, element, new LeftOut()));
       const outside = Object.entries(members).flatMap(([division, states]) =>
         Array.from({ length: 130 * 12 }, (_, index) => {
           const [year, month] = [1895 + Math.floor(index / 12), index % 12];
@@ -237,7 +254,7 @@ describe.skipIf(!hasRecordings("nclimdiv"))("recorded nClimDiv files", () => {
     const series = files.map(({ element, whole }) => ({
       library: "weather",
       symbol: element,
-      rows: rowsOf(element, parseDegreeDays(whole, element)),
+      rows: rowsOf(element, parseDegreeDays(whole, element, new LeftOut())),
     }));
     const window = { from: Date.UTC(1895, 0, 1), to: Date.UTC(2025, 8, 1) };
     const report = gateWeather(series, { partition: window, window, now: Date.UTC(2025, 8, 6) });
@@ -246,9 +263,9 @@ describe.skipIf(!hasRecordings("nclimdiv"))("recorded nClimDiv files", () => {
   });
 
   it("finds the seven real revisions between two stamps, all in the last two calendar years", () => {
-    const before = rowsOf("hdd", parseDegreeDays(heating?.trim ?? "", "hdd"));
+    const before = rowsOf("hdd", parseDegreeDays(heating?.trim ?? "", "hdd", new LeftOut()));
     const path = "nclimdiv/climdiv-hddcst-v1.0.0-20260604.national.trim";
-    const after = rowsOf("hdd", parseDegreeDays(recording(path), "hdd"));
+    const after = rowsOf("hdd", parseDegreeDays(recording(path), "hdd", new LeftOut()));
     const known = new Map(
       before
         .filter(({ instrumentId }) => instrumentId === "weather.hdd.us")
@@ -363,7 +380,7 @@ describe("the sandbox's weather", () => {
     const ask = (path: string) =>
       String(answerNoaa(new URL(`http://x/noaa/pub/data/cirs/climdiv/${path}`), now).body);
     const { files } = newestFiles(ask(""));
-    return parseDegreeDays(ask(files[element]), element);
+    return parseDegreeDays(ask(files[element]), element, new LeftOut());
   };
 
   it("publishes a month on the 4th to 9th of the next, the second element later", () => {

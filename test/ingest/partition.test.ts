@@ -25,7 +25,16 @@ it.each([
   ["petroleum_status", "2026-06-12", "2026-06-17T17:35Z"],
   ["degree_days", "2026-05-01", "2026-06-20T16:00Z"],
   // The day after the clocks change has the 14:00 tick of the day before.
-  ["day_ahead_prices", "2026-03-09", "2026-03-08T22:00Z"],
+  ["day_ahead_prices", "2026-03-09", "2026-03-09T01:00Z"],
+  // Announced for the Friday after Veterans Day and the Wednesday before Thanksgiving.
+  ["gas_storage", "2026-11-06", "2026-11-13T18:30Z"],
+  ["gas_storage", "2026-11-20", "2026-11-25T20:00Z"],
+  // By the rule: of Juneteenth on a Thursday, Christmas on a Wednesday, and a Monday's holiday.
+  ["gas_storage", "2025-06-13", "2025-06-18T19:00Z"],
+  ["gas_storage", "2024-12-20", "2024-12-27T18:30Z"],
+  ["gas_storage", "2026-09-04", "2026-09-10T17:35Z"],
+  ["petroleum_status", "2026-09-04", "2026-09-10T18:00Z"],
+  ["petroleum_status", "2026-11-06", "2026-11-12T19:00Z"],
   ["system_load", "2026-11-02", "2026-11-02T08:35Z"],
   ["grid_region", "2026-06-18", "2026-06-20T00:00Z"],
   ["realtime_prices", "2026-06-18", "2026-06-18T08:00Z"],

@@ -5,7 +5,7 @@ import { describe, expect, it } from "vitest";
 import { executeQueued } from "../../edge/markets/ingest/execute.ts";
 import { offending } from "../../edge/markets/ingest/gate.ts";
 import { listEvents } from "../../edge/markets/ingest/journal.ts";
-import { findBackfill, findExecution } from "../../edge/markets/ingest/ledger.ts";
+import { findBackfill, findExecution, listExecutions } from "../../edge/markets/ingest/ledger.ts";
 import {
   cancel,
   launch,
@@ -135,16 +135,16 @@ describe("the repair schedule", () => {
     await ingest.consume();
     script.provider = () => script.published;
     await silence("weekly");
-    // Three weeks later: that week failed, the next ones were never tried.
+    // Three weeks later: that week failed, the next ones were never tried. The newest comes first.
     const later = THURSDAY + 22 * DAY;
-    expect(await repair(later)).toMatchObject({ partition: FRIDAY_BEFORE, state: "queued" });
+    expect(await repair(later)).toMatchObject({ partition: "2026-07-03", state: "queued" });
     // One that is on its way is not started twice; the next one is.
-    expect(await repair(later + 3 * HOUR)).toMatchObject({ partition: "2026-06-19" });
+    expect(await repair(later + 3 * HOUR)).toMatchObject({ partition: FRIDAY_BEFORE });
+    expect(await repair(later + 6 * HOUR)).toMatchObject({ partition: "2026-06-19" });
     script.published = new Map(
       [...Array(6).keys()].map((week) => [iso(Date.parse("2026-06-05") + week * 7 * DAY), week]),
     );
-    await ingest.consume();
-    expect(await repair(later + 6 * HOUR)).toMatchObject({ partition: "2026-06-26" });
+    // The newest looks back on the week between.
     await ingest.consume();
     const over = await repair(later + 9 * HOUR);
     expect(over).toMatchObject({
@@ -152,6 +152,26 @@ describe("the repair schedule", () => {
       skip_reason: expect.stringMatching(/materialized/),
     });
   });
+});
+
+it("lets no backfill that waits take a tick's place", async () => {
+  await silence("daily");
+  script.published = new Map();
+  const partition = FRIDAY_BEFORE;
+  const tickOf = async (now: number) => {
+    await tickAt(now);
+    const [tick] = await listTicks(ingest.parts.database, { schedule: "weekly", limit: 1 });
+    return tick;
+  };
+  ingest.now = THURSDAY - 5 * MINUTE;
+  await startBackfill(ingest.parts, { job: "weekly", first: partition, last: partition });
+  await ingest.consume();
+  const [waiting] = await listExecutions(ingest.parts.database, { job: "weekly", limit: 1 });
+  expect(waiting?.state).toBe("waiting");
+  expect(await tickOf(THURSDAY)).toMatchObject({ partition, state: "queued" });
+  await ingest.consume();
+  const [own] = await listExecutions(ingest.parts.database, { job: "weekly", limit: 1 });
+  expect([own?.trigger, own?.state]).toEqual(["schedule", "waiting"]);
 });
 
 describe("canceling", () => {

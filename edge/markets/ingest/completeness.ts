@@ -7,6 +7,7 @@ import type { Range, Row } from "../store/rows.ts";
 import type { FetchedSeries } from "./gate.ts";
 import { firstLatestAt, partitionRange, shiftPartition, startOfDay } from "./partition.ts";
 import type { Pipeline } from "./pipeline.ts";
+import type { ReleaseTime } from "./releases.ts";
 import { nextTick } from "./schedule.ts";
 
 /** How complete a partition is. */
@@ -20,15 +21,25 @@ export interface Completeness {
 }
 
 /**
- * Until when a partition's values are expected: the end of its release window, which opens with the
- * first tick that aims at it; without a release, what the pipeline allows from its start on.
+ * When the release of a partition is expected: when its publisher says, or else at the first tick
+ * that aims at it.
  */
-export function expectedUntil(pipeline: Pipeline, key: string): number {
-  const { partitions, schedules, release, owedMs, freshness } = pipeline;
-  if (!release) return startOf(pipeline, key) + (owedMs ?? freshness.errorMs);
+export function expectedAt({ partitions, schedules, release }: Pipeline, key: string): ReleaseTime {
+  const known = release?.expectedAt?.(key);
+  if (known) return known;
   const due = firstLatestAt(partitions, key);
   const [main] = schedules;
-  return ((main && nextTick(main, due - 1)) ?? due) + release.windowMs;
+  return { at: (main && nextTick(main, due - 1)) ?? due, isDerived: false };
+}
+
+/**
+ * Until when a partition's values are expected: the end of its release window; without a release,
+ * what the pipeline allows from its start on.
+ */
+export function expectedUntil(pipeline: Pipeline, key: string): number {
+  const { release, owedMs, freshness } = pipeline;
+  if (!release) return startOf(pipeline, key) + (owedMs ?? freshness.errorMs);
+  return expectedAt(pipeline, key).at + release.windowMs;
 }
 
 /** The start of a partition's valid time, wherever in time it lies. */

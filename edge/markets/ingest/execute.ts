@@ -4,9 +4,9 @@
 // execution.
 
 import { Failure } from "../../../shared/errors.ts";
-import { HOUR } from "../../../shared/time.ts";
+import { HOUR, MINUTE } from "../../../shared/time.ts";
 import { asFailure } from "../../http/database.ts";
-import { awaited, expectedUntil } from "./completeness.ts";
+import { awaited, expectedAt, expectedUntil } from "./completeness.ts";
 import { sendReleased } from "./dispatch.ts";
 import { type Journal, openJournal } from "./journal.ts";
 import {
@@ -20,12 +20,15 @@ import {
 } from "./ledger.ts";
 import { materialize } from "./materialization.ts";
 import type { IngestParts } from "./parts.ts";
-import { findPipeline, type Pipeline } from "./pipeline.ts";
+import { findPipeline, type Pipeline, type Release } from "./pipeline.ts";
 
 const BACKOFF_MS = 10_000;
 const BACKOFF_MS_MAX = 300_000;
 /** Queues hold a message at most this long. */
 const DELAY_MS_MAX = 12 * HOUR;
+
+/** Pause between two attempts before a release is expected, and once it is late. */
+const PROBE_MS = 30 * MINUTE;
 
 const RETRYABLE: ReadonlySet<string> = new Set([
   "upstream_unavailable",
@@ -138,6 +141,20 @@ function waitsUntil(pipeline: Pipeline, { partition, scheduled_at }: ClaimedExec
   return release && scheduled_at ? Math.max(until, scheduled_at + release.windowMs) : until;
 }
 
+/**
+ * How long an execution leaves its provider alone: most of all before the release is expected, at
+ * which it asks again, and once it is late.
+ */
+function pauseOf(
+  pipeline: Pipeline,
+  { everyMs }: Release,
+  { execution: { partition }, now }: Attempt,
+): number {
+  const { at } = expectedAt(pipeline, partition);
+  if (now < at) return Math.min(PROBE_MS, Math.max(at - now, MINUTE));
+  return now < expectedUntil(pipeline, partition) ? everyMs : Math.max(everyMs, PROBE_MS);
+}
+
 interface AttemptFailure {
   /** The failure's code. */
   code: string;
@@ -158,11 +175,13 @@ function nextAttempt(
   const waits = code === "not_released";
   if (!waits && !RETRYABLE.has(code)) return null;
   const { attempt, attempts_max, trigger } = execution;
-  const release = pipeline?.release;
-  if (release && now + release.everyMs <= waitsUntil(pipeline, execution)) {
+  if (pipeline?.release) {
+    const pauseMs = pauseOf(pipeline, pipeline.release, { execution, now });
     // Inside its release window a scheduled execution waits its provider's failures out, too.
     const isOut = trigger === "schedule" && attempt >= attempts_max;
-    if (waits || isOut) return { waits: true, delayMs: Math.max(release.everyMs, retryAfterMs) };
+    const isOpen = now + pauseMs <= waitsUntil(pipeline, execution);
+    if (isOpen && (waits || isOut))
+      return { waits: true, delayMs: Math.max(pauseMs, retryAfterMs) };
   }
   if (waits || attempt >= attempts_max) return null;
   const backoffMs = Math.min(BACKOFF_MS * 2 ** (attempt - 1), BACKOFF_MS_MAX);

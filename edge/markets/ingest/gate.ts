@@ -34,6 +34,8 @@ export interface Finding {
 export interface GateReport {
   accepted: FetchedSeries[];
   findings: Finding[];
+  /** Rows of accepted series were refused: what is stored in their place stays. */
+  isPartial?: boolean;
 }
 
 /** What an execution asked for, and when; instants in epoch milliseconds. */
@@ -43,6 +45,8 @@ export interface GateContext {
   /** What the provider was asked for. */
   window: Range;
   now: number;
+  /** Whether rows or documents of the answer were left out, as they could not be read. */
+  hasLeftOut?: boolean;
 }
 
 const RETRACTED_SHARE_MAX = 0.1;

@@ -14,6 +14,7 @@ import { type Completeness, completeRange, judgeCompleteness } from "./completen
 import {
   type FetchedSeries,
   type Finding,
+  finding,
   type GateContext,
   type GateReport,
   mayRetract,
@@ -34,6 +35,8 @@ export interface MaterializationMetadata {
   /** How many of the rows written are flagged as reconstructed. */
   rows_reconstructed: number;
   rows_fetched: number;
+  /** Rows and documents of the answer that could not be read, or contradict themselves. */
+  left_out: number;
   /** All instruments that were read back, or fetched, whether they changed or not. */
   instrument_ids: string[];
   /** Instruments with rows that were inserted, revised or retracted. */
@@ -73,19 +76,21 @@ export async function materialize(
     ...parts.upstreams,
     fetcher: notingFetcher(parts.upstreams.fetcher, journal, parts.clock),
   };
-  const fetched = await pipeline.fetch(upstreams, { partition, window, now });
+  const answer = await pipeline.fetch(upstreams, { partition, window, now });
+  const fetched = datedBy(answer, parts.clock());
   journal.note("info", "fetched", { series: fetched.series.length, rows: rowsOf(fetched.series) });
   await journal.flush();
-  const context = { partition, window, now: parts.clock() };
+  const leftOut = fetched.leftOut ?? [];
+  const context = { partition, window, now: parts.clock(), hasLeftOut: leftOut.length > 0 };
   const comparison = await comparePublication(parts.database, pipeline, fetched);
-  const { accepted, findings } = judge(pipeline, fetched, comparison.findings, context);
-  for (const { samples: _, ...finding } of findings) {
-    journal.note(finding.severity, "gate", finding);
-  }
+  const report = judge(pipeline, fetched, comparison.findings, context);
+  const { accepted } = report;
+  const findings = [...leftOut, ...report.findings];
+  for (const { samples: _, ...noted } of findings) journal.note(noted.severity, "gate", noted);
   const commits = await commitSeries(
     parts,
     { execution, pipeline, window, heads },
-    fetched,
+    { ...fetched, isPartial: fetched.isPartial || report.isPartial || leftOut.length > 0 },
     accepted,
   );
   findings.push(...commits.refused, ...missing(execution, fetched.series, heads, window));
@@ -101,7 +106,7 @@ export async function materialize(
   journal.note("info", "committed", { series: accepted.length, vintages: commits.vintages });
   await journal.flush();
   await recordInGraph(parts, execution, accepted);
-  const written = { ...context, series: accepted, errors: onlyAwaited ? [] : errors };
+  const written = { ...context, series: accepted, leftOut, errors: onlyAwaited ? [] : errors };
   const empty =
     isOpen(completeness, context.now) || completeness.complete ? completeness.reason : null;
   const { check, ...stored } = await readBack(parts, pipeline, { ...written, empty });
@@ -109,6 +114,7 @@ export async function materialize(
   const metadata: MaterializationMetadata = {
     ...(await recordOf(parts.database, execution, { accepted, commits, stored })),
     rows_fetched: rowsOf(fetched.series),
+    left_out: leftOut.reduce((total, { count }) => total + count, 0),
     source_url: fetched.sourceUrl,
     vintage_reconstructed: execution.reconstructed,
     sandbox: fetched.sandbox,
@@ -123,6 +129,14 @@ export async function materialize(
   // What lies ahead of the partition is a forecast: it materializes no partition.
   const covered = completeRange(pipeline, accepted, { key, window, now: context.now });
   return { metadata, covered, revised: byPartition(pipeline, commits.changedAt) };
+}
+
+/** An answer that says to be published in the future, by a wrong offset perhaps, came by now. */
+function datedBy(answer: FetchResult, now: number): FetchResult {
+  const { publishedAt, findings = [] } = answer;
+  if (publishedAt === undefined || publishedAt <= now) return answer;
+  const noted = finding("warning", "published_ahead", 1, iso(publishedAt));
+  return { ...answer, publishedAt: now, findings: [...findings, noted] };
 }
 
 const rowsOf = (series: readonly FetchedSeries[]) =>
@@ -197,6 +211,7 @@ function judge(
   const report = pipeline.gate(fetched.series, context);
   const spoiled = noticed.some(({ severity }) => severity === "error");
   return {
+    ...report,
     accepted: spoiled ? [] : report.accepted,
     findings: [...noticed, ...report.findings],
   };
@@ -290,7 +305,7 @@ interface Commits {
 async function commitSeries(
   parts: IngestParts,
   { execution, pipeline, window, heads }: CommitContext,
-  { sourceUrl, sandbox, publishedAt }: FetchResult,
+  { sourceUrl, sandbox, publishedAt, isPartial = false }: FetchResult,
   accepted: readonly FetchedSeries[],
 ): Promise<Commits> {
   const { reconstructed, partition, run_id: runId } = execution;
@@ -314,6 +329,7 @@ async function commitSeries(
       reconstructed,
       publishedWithinMs: pipeline.publishedWithinMs,
       sandbox,
+      isPartial,
       mayRetract,
       askedAtSeq: heads.get(`${library} ${symbol}`)?.seq ?? 0,
       sourcePublishedAt: publishedAt ?? null,

@@ -1,6 +1,7 @@
 // What operators ask of ingest: start and cancel executions, start, cancel and resume backfills,
 // switch schedules.
 
+import { Failure } from "../../../shared/errors.ts";
 import { rescue, sendReleased } from "./dispatch.ts";
 import {
   cancelExecutions,
@@ -36,9 +37,9 @@ export async function launch(
   return runId;
 }
 
-/** By hand, only the newest partition is written as forward vintages. */
+/** By hand, only the newest partition, or one that is early, is written as forward vintages. */
 const isReconstruction = ({ partitions }: Pipeline, partition: string, now: number) =>
-  partition !== latestPartition(partitions, now);
+  partition < latestPartition(partitions, now);
 
 /** The partitions of a job from `first` to `last`, both included. */
 export interface BackfillRequest {
@@ -60,6 +61,11 @@ export async function startBackfill(parts: IngestParts, request: BackfillRequest
   const now = parts.clock();
   const { partitions } = requirePipeline(parts.pipelines, job);
   const keys = partitionsBetween(partitions, first, last, now);
+  const newest = latestPartition(partitions, now);
+  if ((keys[0] ?? "") > newest) {
+    const detail = `${keys[0]} is not out yet; a backfill reaches to ${newest}`;
+    throw new Failure("bad_partition", detail);
+  }
   const executions = keys.map((partition) => ({ runId: crypto.randomUUID(), partition }));
   const { idempotencyKey = null, launchedBy = null } = request;
   const { backfillId, created } = await createBackfill(

@@ -14,6 +14,8 @@ export type Partitions = PartitionUnit & {
   offset?: number;
   /** … of the instant less this many milliseconds: what a provider needs to publish. Default 0. */
   lagMs?: number;
+  /** How much sooner it may be out: from then on it may be asked for. Default 0. */
+  earlyMs?: number;
 };
 
 /**
@@ -74,6 +76,10 @@ export function latestPartition(partitions: Partitions, instant: number): string
   return isoDay(shiftDay(partitions, holding, partitions.offset ?? 0));
 }
 
+/** The newest partition that may be out at an instant, if its provider is early. */
+export const askablePartition = (partitions: Partitions, instant: number): string =>
+  latestPartition(partitions, instant + (partitions.earlyMs ?? 0));
+
 /** The instant from which on a partition is the newest. */
 export function firstLatestAt(partitions: Partitions, key: string): number {
   const holding = shiftDay(partitions, Date.parse(key), -(partitions.offset ?? 0));
@@ -92,7 +98,7 @@ export function partitionRange(partitions: Partitions, key: string, now: number)
   const day = KEY.test(key) ? parseInstant(key) : null;
   if (day === null)
     throw new Failure("bad_partition", `${JSON.stringify(key)} is not a YYYY-MM-DD day`);
-  const last = latestPartition(partitions, now);
+  const last = askablePartition(partitions, now);
   if (key < partitions.first || key > last) {
     throw new Failure("bad_partition", `${key} lies outside ${partitions.first} to ${last}`);
   }

@@ -5,6 +5,7 @@ import type { Range } from "../store/rows.ts";
 import type { FetchedSeries, Finding, GateContext, GateReport } from "./gate.ts";
 import type { Partitions } from "./partition.ts";
 import type { Provider, Upstreams } from "./providers.ts";
+import type { ReleaseTime } from "./releases.ts";
 import type { Schedule } from "./schedule.ts";
 import type { TopicsOf } from "./topics.ts";
 
@@ -27,6 +28,13 @@ export interface FetchResult {
   publishedAt?: number;
   /** What the source itself noticed; an error rejects the whole answer. */
   findings?: Finding[];
+  /** What of the answer could not be read, and is left out of `series`; the rest is sound. */
+  leftOut?: Finding[];
+  /**
+   * The answer lacks rows that there are, or may be. As where rows were left out, what is stored
+   * and was not sent stays as it is.
+   */
+  isPartial?: boolean;
 }
 
 /** Maximal age of the newest value, from the end of the window or, if sooner, from `as_of`. */
@@ -54,10 +62,12 @@ export interface PublicationRules {
 
 /** How long an execution waits for a partition that is not published yet. */
 export interface Release {
-  /** Pause between two attempts. */
+  /** Pause between two attempts from the expected time on. */
   everyMs: number;
-  /** From the tick on that takes the partition; after it the execution is `late`. */
+  /** From the expected time on; after it the execution is `late`. */
   windowMs: number;
+  /** When a partition is expected; null, the default: at the first tick that aims at it. */
+  expectedAt?: (key: string) => ReleaseTime | null;
 }
 
 /** One unit of ingest: what is fetched, when, and how it is checked. */

@@ -12,7 +12,8 @@ export interface Schedule {
   timeZone: string;
   /**
    * `latest`: the newest partition at the tick. `previous`: the one before it, whose last values
-   * come after its end. `unfinished`: the oldest recent one that no execution has materialized.
+   * come after its end. `unfinished`: the newest one where its release is early or late, else the
+   * oldest recent one that no execution has materialized.
    */
   aim: "latest" | "previous" | "unfinished";
 }

@@ -3,10 +3,18 @@
 // outage each partition that was missed.
 
 import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
+import type { PartitionState } from "../../../shared/wire/markets.ts";
 import { performDuties } from "../../http/duties.ts";
+import { expectedAt } from "./completeness.ts";
 import { rescue, sendReleased } from "./dispatch.ts";
 import { forgetEvents } from "./journal.ts";
-import { latestPartition, partitionsBetween, shiftPartition } from "./partition.ts";
+import { isAwaited } from "./ledger.ts";
+import {
+  askablePartition,
+  latestPartition,
+  partitionsBetween,
+  shiftPartition,
+} from "./partition.ts";
 import { firstExpected, partitionStates } from "./partition-states.ts";
 import type { IngestParts } from "./parts.ts";
 import { type Pipeline, type PipelineSchedule, schedulesOf } from "./pipeline.ts";
@@ -102,11 +110,18 @@ async function targetOf(
     return unfinished(parts, pipeline, latest, scheduledAt);
   }
   const partition = schedule.aim === "latest" ? latest : shiftPartition(partitions, latest, -1);
-  if (partition >= partitions.first) return { partition };
-  return { skipReason: `partition ${partition} is not in range yet` };
+  if (partition < partitions.first)
+    return { skipReason: `partition ${partition} is not in range yet` };
+  if (!pipeline.release || !isNewest) return { partition };
+  return (await isAwaited(parts.database, pipeline.job, partition))
+    ? { skipReason: `partition ${partition} is waited for already` }
+    : { partition };
 }
 
-/** The oldest recent partition that a schedule once aimed at and no execution materialized. */
+/**
+ * The newest partition where its release is early or late, else the oldest recent partition that a
+ * schedule once aimed at and no execution materialized.
+ */
 async function unfinished(
   { database }: IngestParts,
   pipeline: Pipeline,
@@ -116,12 +131,31 @@ async function unfinished(
   const { partitions, job } = pipeline;
   const nothing = { skipReason: "every recent partition is materialized or on its way" };
   const expected = await firstExpected(database, job);
+  if (expected === null) return nothing;
+  const released = newestReleases(pipeline, latest, now).filter((key) => key >= expected);
+  const newest = await partitionStates(database, pipeline, released, now);
+  const due = newest.find(({ state }) => state === "missing" || state === "late");
+  if (due) return { partition: due.partition };
+  // What failed for good is no more urgent than older gaps.
+  const failed = newest.find(isUnfinished);
+  const otherwise = failed ? { partition: failed.partition } : nothing;
   const oldest = shiftPartition(partitions, latest, -REPAIRED_MAX);
-  const first = expected !== null && expected > oldest ? expected : oldest;
+  const first = expected > oldest ? expected : oldest;
   const last = shiftPartition(partitions, latest, -1);
-  if (expected === null || first > last || last < partitions.first) return nothing;
+  if (first > last || last < partitions.first) return otherwise;
   const keys = partitionsBetween(partitions, first, last, now).toReversed();
   const states = await partitionStates(database, pipeline, keys, now);
-  const open = states.find(({ state }) => ["missing", "failed", "late"].includes(state));
-  return open ? { partition: open.partition } : nothing;
+  const open = states.find(isUnfinished);
+  return open ? { partition: open.partition } : otherwise;
+}
+
+const isUnfinished = ({ state }: PartitionState) => ["missing", "failed", "late"].includes(state);
+
+/** The newest partitions whose releases may be out by now, newest first. */
+function newestReleases(pipeline: Pipeline, latest: string, now: number): string[] {
+  const { partitions, release } = pipeline;
+  if (!release) return [];
+  const keys = [...new Set([askablePartition(partitions, now), latest])];
+  const isDue = (key: string) => now >= expectedAt(pipeline, key).at - (partitions.earlyMs ?? 0);
+  return keys.filter(isDue);
 }

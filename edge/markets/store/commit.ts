@@ -38,6 +38,8 @@ export interface CommitRequest {
   rows: readonly Row[];
   /** What the source was asked for; a stored row inside it that `rows` lacks is retracted. */
   covered: Range;
+  /** The source's answer is known to lack rows: a stored row that `rows` lacks stays. */
+  isPartial?: boolean;
   /** Flags every row as reconstructed, as a backfill does. */
   reconstructed: boolean;
   /**
@@ -133,7 +135,9 @@ type PreparedCommit = Pick<Attempt, "request" | "incoming" | "payloadSha256">;
 async function prepare(request: CommitRequest): Promise<PreparedCommit> {
   checkRows(request);
   const incoming = sorted(request.rows);
-  const payloadSha256 = await sha256(utf8(canonicalText(incoming, request.covered)));
+  const text = canonicalText(incoming, request.covered);
+  // The same rows as a whole answer may retract what they leave alone as a part.
+  const payloadSha256 = await sha256(utf8(request.isPartial ? `${text}partial` : text));
   return { request, incoming, payloadSha256 };
 }
 
@@ -225,7 +229,11 @@ async function attemptCommit(
     return "conflict";
   }
   const stored = plan ? await stateOf(parts, plan, covered) : [];
-  const changes = diff(stored, incoming, covered);
+  const changes = diff(
+    stored,
+    request.isPartial ? joinedWith(stored, incoming) : incoming,
+    covered,
+  );
   if (changes.rows.length === 0) {
     if (plan)
       await remember(parts.database, { ...plan, partition, payloadSha256, seq: plan.headSeq });
@@ -257,6 +265,12 @@ async function attemptCommit(
   const changedInstruments = [...new Set(rows.map(({ instrumentId }) => instrumentId))];
   const counts = { inserted, revised, retracted, changedAt, changedInstruments };
   return { vintage: { ...committed, vintages: 1, ...counts }, isWhole };
+}
+
+/** Rows with the stored ones that they lack, in order. */
+function joinedWith(stored: readonly Row[], incoming: readonly Row[]): Row[] {
+  const sent = new Set(incoming.map(keyOf));
+  return sorted([...incoming, ...stored.filter((row) => !sent.has(keyOf(row)))]);
 }
 
 interface Comparison {

@@ -10,7 +10,8 @@ export type Expiry = (deliveryMonth: number) => number;
 const [SUNDAY, MONDAY, THURSDAY, SATURDAY] = [0, 1, 4, 6];
 const JUNETEENTH_FIRST = 2022;
 
-const weekday = (day: number) => new Date(day).getUTCDay();
+/** The day of the week, 0 for Sunday. */
+export const weekday = (day: number) => new Date(day).getUTCDay();
 const date = (year: number, month: number, day: number) => Date.UTC(year, month - 1, day);
 
 /** Whether the exchange settles prices on this day. */
@@ -71,10 +72,12 @@ function holidays(year: number): number[] {
 }
 
 /** A holiday on a Saturday is kept on the Friday before, one on a Sunday on the Monday after. */
-const observed = (day: number) =>
+export const observed = (day: number) =>
   weekday(day) === SATURDAY ? day - DAY : weekday(day) === SUNDAY ? day + DAY : day;
 
-const onOrAfter = (wanted: number, day: number) => day + ((wanted - weekday(day) + 7) % 7) * DAY;
+/** The first day of the week that is wanted, 0 for Sunday, on a day or after it. */
+export const onOrAfter = (wanted: number, day: number) =>
+  day + ((wanted - weekday(day) + 7) % 7) * DAY;
 
 /** Easter Sunday by the Gregorian computus of Meeus, Jones and Butcher. */
 function easter(year: number): number {

@@ -44,6 +44,7 @@ export async function fetchAgency(
 ): Promise<FetchResult> {
   const access = upstreams.eia();
   const all: AgencyRow[] = [];
+  const leftOut: Finding[] = [];
   let sourceUrl = "";
   for (const { route, frequency, facet, series } of routes) {
     const facets = { [facet]: series.map(({ id }) => id) };
@@ -56,10 +57,11 @@ export async function fetchAgency(
       return one ? [{ ...row, series: one }] : [];
     });
     all.push(...own);
+    leftOut.push(...fetched.leftOut.findings());
     sourceUrl ||= fetched.sourceUrl;
   }
   const findings = strangeUnits(all);
-  return { series: seriesOf(all), sourceUrl, sandbox: access.sandbox, findings };
+  return { series: seriesOf(all), sourceUrl, sandbox: access.sandbox, findings, leftOut };
 }
 
 /** A symbol of its own for each series. */

@@ -23,7 +23,7 @@ import {
 } from "../gate.ts";
 import type { FetchRequest, FetchResult, Pipeline } from "../pipeline.ts";
 import type { Upstreams } from "../providers.ts";
-import { SETTLEMENT_SYMBOLS } from "../settlement-points.ts";
+import { type PriceLibrary, pointsAt, SETTLEMENT_SYMBOLS } from "../settlement-points.ts";
 import { fetchDayAheadPrices, fetchRealtimePrices, fetchSystemLoad } from "../sources/ercot.ts";
 import { dayOfLabel, daysOf, QUARTER } from "../sources/ercot-hours.ts";
 import type { ErcotRows, LoadRow, PriceRow } from "../sources/ercot-rows.ts";
@@ -72,10 +72,17 @@ export const dayAheadPrices: Pipeline = {
     first: "2014-05-02",
     offset: 1,
     lagMs: 12.5 * HOUR,
+    // Asked for from half past noon on, before the tick at two.
+    earlyMs: 1.5 * HOUR,
   },
   schedules: [
     { name: "day_ahead_prices", cron: "0 14 * * *", timeZone: CENTRAL, aim: "latest" },
-    { name: "day_ahead_prices_repair", cron: "15 */3 * * *", timeZone: CENTRAL, aim: "unfinished" },
+    {
+      name: "day_ahead_prices_repair",
+      cron: "15,45 * * * *",
+      timeZone: CENTRAL,
+      aim: "unfinished",
+    },
   ],
   timeZone: CENTRAL,
   valueColumns: ["value"],
@@ -83,7 +90,8 @@ export const dayAheadPrices: Pipeline = {
   freshness: { warningMs: HOUR, errorMs: 3 * HOUR },
   // The market clears on the day before, so each hour is known before it begins.
   publishedWithinMs: 0,
-  release: { everyMs: 10 * MINUTE, windowMs: 3 * HOUR },
+  // Usually out by two, on a bad day in the evening; a market that has not cleared by then is none.
+  release: { everyMs: 10 * MINUTE, windowMs: 6 * HOUR },
   fetch: async (upstreams, request) =>
     priceSeries(
       "power.dalmp",
@@ -129,7 +137,7 @@ const fetchPrices = (
 function priceSeries(
   library: string,
   { ercot }: Upstreams,
-  { rows, ...origin }: ErcotRows<PriceRow>,
+  { rows, leftOut, ...origin }: ErcotRows<PriceRow>,
 ): FetchResult {
   const series = new Map<string, FetchedSeries>();
   for (const { datetime, point, value } of rows) {
@@ -138,7 +146,8 @@ function priceSeries(
     known.rows.push({ datetime, instrumentId: `${library}.${symbol}`, values: [value] });
     series.set(symbol, known);
   }
-  return { series: [...series.values()], sandbox: ercot().sandbox, ...origin };
+  const { sandbox } = ercot();
+  return { series: [...series.values()], sandbox, leftOut: leftOut.findings(), ...origin };
 }
 
 async function fetchLoad(
@@ -146,7 +155,7 @@ async function fetchLoad(
   { window, now }: FetchRequest,
 ): Promise<FetchResult> {
   const access = ercot();
-  const { rows, ...origin } = await fetchSystemLoad(access, { fetcher, now }, window);
+  const { rows, leftOut, ...origin } = await fetchSystemLoad(access, { fetcher, now }, window);
   const total = rows.map(
     ({ datetime, total }): Row => ({
       datetime,
@@ -155,7 +164,8 @@ async function fetchLoad(
     }),
   );
   const series = total.length > 0 ? [{ library: "power.load", symbol: "ercot", rows: total }] : [];
-  return { series, sandbox: access.sandbox, findings: judgeZones(rows), ...origin };
+  const { sandbox } = access;
+  return { series, sandbox, findings: judgeZones(rows), leftOut: leftOut.findings(), ...origin };
 }
 
 /** The usual difference in recorded reports, and the most that rounding nine numbers explains. */
@@ -191,6 +201,7 @@ interface Coverage {
 }
 
 interface Market extends Coverage {
+  library: PriceLibrary;
   horizonMs: number;
   /** Offer cap in force, by the day on which it began; newest first. */
   caps: readonly (readonly [from: string, cap: number])[];
@@ -208,6 +219,7 @@ const CAPS = [
 ] as const;
 
 const REALTIME: Market = {
+  library: "power.lmp",
   stepMs: QUARTER,
   horizonMs: 0,
   // The last interval is posted within five minutes and listed three minutes later.
@@ -217,6 +229,7 @@ const REALTIME: Market = {
 };
 
 const DAY_AHEAD: Market = {
+  library: "power.dalmp",
   stepMs: HOUR,
   horizonMs: 2 * DAY,
   dueAt: ({ from }) => from,
@@ -237,8 +250,8 @@ const PRICE_MAX = 10_000;
 const LAG_MS_USUAL = HOUR;
 
 /**
- * Prices in $/MWh. A report without one of the settlement points is refused whole; every point is
- * judged by itself and left out when it has an error.
+ * Prices in $/MWh. Every point is judged by itself: a day that lacks intervals is left out, and a
+ * point that has another error. An answer without most of the points is refused whole.
  */
 function gatePrices(
   fetched: readonly FetchedSeries[],
@@ -251,21 +264,54 @@ function gatePrices(
     horizonMs,
     isKnown: (symbol) => SETTLEMENT_SYMBOLS.has(symbol),
   };
-  const { accepted, findings } = acceptSound(fetched, (series) => [
+  const covered = withWholeDays(fetched, context, market);
+  const { accepted, findings } = acceptSound(covered.series, (series) => [
     ...judgeStructure(series, context, structure),
-    ...judgeCoverage(series, context, market),
     ...judgePrices(series, market.caps),
   ]);
   const present = new Set(fetched.map(({ symbol }) => symbol));
-  const absent = [...SETTLEMENT_SYMBOLS].filter((symbol) => !present.has(symbol));
+  const expected = pointsAt(market.library, context.window.to - 1).map((one) => one.toLowerCase());
+  const absent = expected.filter((symbol) => !present.has(symbol));
   const wanting = present.size > 0 ? absent : [];
   return {
-    accepted: wanting.length > 0 ? [] : accepted,
+    accepted: wanting.length > expected.length / 2 ? [] : accepted,
     findings: [
       ...(isDue(context, market) ? nothingSent(fetched) : []),
       ...counted([finding("error", "missing_points", wanting.length, wanting.join(" "))]),
+      ...covered.findings,
       ...findings,
     ],
+    isPartial: covered.isPartial,
+  };
+}
+
+/** The series without the days that lack too many of their intervals, and what they lack. */
+function withWholeDays(
+  fetched: readonly FetchedSeries[],
+  context: GateContext,
+  coverage: Coverage,
+): { series: FetchedSeries[]; findings: Finding[]; isPartial: boolean } {
+  const judged = fetched.map((series) => ({
+    series,
+    days: partsOf(context.window).map((part) => ({
+      part,
+      findings: judgeDay(series, part, { ...coverage, ...context }),
+    })),
+  }));
+  const isShort = ({ findings }: { findings: readonly Finding[] }) =>
+    findings.some(({ severity }) => severity === "error");
+  const findings = judged.flatMap(({ days }) => days.flatMap((day) => day.findings));
+  const kept = judged.map(({ series, days }) => {
+    const short = days.filter(isShort).map(({ part }) => part);
+    if (short.length === 0) return series;
+    const isIn = ({ datetime }: Row, { from, to }: Range) => datetime >= from && datetime < to;
+    const rows = series.rows.filter((row) => !short.some((part) => isIn(row, part)));
+    return { ...series, rows };
+  });
+  return {
+    series: kept.filter(({ rows }) => rows.length > 0),
+    findings,
+    isPartial: judged.some(({ days }) => days.some(isShort)),
   };
 }
 
@@ -294,9 +340,9 @@ export function gateLoad(fetched: readonly FetchedSeries[], context: GateContext
     isKnown: (symbol) => symbol === "ercot",
   };
   const isPossible = ({ values: [load = NaN] }: Row) => load >= LOAD_MW_MIN && load <= LOAD_MW_MAX;
-  const { accepted, findings } = acceptSound(fetched, (series) => [
+  const covered = withWholeDays(fetched, context, LOAD);
+  const { accepted, findings } = acceptSound(covered.series, (series) => [
     ...judgeStructure(series, context, structure),
-    ...judgeCoverage(series, context, LOAD),
     ...counted([
       offending(
         "error",
@@ -308,7 +354,12 @@ export function gateLoad(fetched: readonly FetchedSeries[], context: GateContext
   ]);
   return {
     accepted,
-    findings: [...(isDue(context, LOAD) ? nothingSent(fetched) : []), ...findings],
+    findings: [
+      ...(isDue(context, LOAD) ? nothingSent(fetched) : []),
+      ...covered.findings,
+      ...findings,
+    ],
+    isPartial: covered.isPartial,
   };
 }
 
@@ -333,31 +384,29 @@ const MISSING_MIN = 2;
  * A day that is over has all its intervals: 92, 96 or 100 quarters, 23, 24 or 25 hours. The current
  * one has them from its start on without a gap; a day ahead has all of them or none.
  */
-function judgeCoverage(
+function judgeDay(
   { rows, symbol }: FetchedSeries,
-  { window, now }: GateContext,
-  { stepMs, dueAt, grows }: Coverage,
+  part: Range,
+  { now, hasLeftOut = false, stepMs, dueAt, grows }: Coverage & GateContext,
 ): Finding[] {
-  const findings = partsOf(window).flatMap((part): Finding[] => {
-    const held = rows.filter(({ datetime }) => datetime >= part.from && datetime < part.to);
-    const distinct = new Set(held.map(({ datetime }) => datetime)).size;
-    const where = `${symbol} ${operatingDay(part.from).key}`;
-    const severity = (missing: number, of: number) =>
-      !grows || missing > Math.max(MISSING_MIN, of * MISSING_SHARE_MAX) ? "error" : "warning";
-    const whole = (part.to - part.from) / stepMs;
-    if (now >= dueAt(part) || (!grows && distinct > 0)) {
-      const missing = Math.abs(whole - distinct);
-      return [finding(severity(missing, whole), "incomplete_day", missing, where)];
-    }
-    if (distinct === 0) return [];
-    const newest = held.reduce((last, { datetime }) => Math.max(last, datetime), -Infinity);
-    const expected = (newest - part.from) / stepMs + 1;
-    const missing = Math.abs(expected - distinct);
-    const lags = stepMs === QUARTER && now - newest > LAG_MS_USUAL && newest + stepMs < part.to;
-    return [
-      finding(severity(missing, expected), "gap", missing, where),
-      finding("warning", "lagging", Number(lags), where),
-    ];
-  });
-  return counted(findings);
+  const held = rows.filter(({ datetime }) => datetime >= part.from && datetime < part.to);
+  const distinct = new Set(held.map(({ datetime }) => datetime)).size;
+  const where = `${symbol} ${operatingDay(part.from).key}`;
+  const mayLack = grows || hasLeftOut;
+  const severity = (missing: number, of: number) =>
+    !mayLack || missing > Math.max(MISSING_MIN, of * MISSING_SHARE_MAX) ? "error" : "warning";
+  const whole = (part.to - part.from) / stepMs;
+  if (now >= dueAt(part) || (!grows && distinct > 0)) {
+    const missing = Math.abs(whole - distinct);
+    return counted([finding(severity(missing, whole), "incomplete_day", missing, where)]);
+  }
+  if (distinct === 0) return [];
+  const newest = held.reduce((last, { datetime }) => Math.max(last, datetime), -Infinity);
+  const expected = (newest - part.from) / stepMs + 1;
+  const missing = Math.abs(expected - distinct);
+  const lags = stepMs === QUARTER && now - newest > LAG_MS_USUAL && newest + stepMs < part.to;
+  return counted([
+    finding(severity(missing, expected), "gap", missing, where),
+    finding("warning", "lagging", Number(lags), where),
+  ]);
 }

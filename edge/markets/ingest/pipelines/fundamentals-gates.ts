@@ -51,16 +51,31 @@ const isFriday = ({ datetime }: Row) => new Date(datetime).getUTCDay() === FRIDA
 const beyond = (value: number, { min, max }: { min: number; max: number }) =>
   value < min || value > max;
 
-/** Weekly working gas, Bcf: eight series a Friday or nothing, and sums that hold. */
+/**
+ * Weekly working gas, Bcf: eight series a Friday or nothing, and sums that hold. A week that lacks
+ * a row which could not be read is left out.
+ */
 export function gateStorage(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
-  const { accepted, findings } = acceptSound(fetched, (series) =>
+  const whole = context.hasLeftOut ? fetched.map(withoutBrokenWeeks) : fetched;
+  const gap = context.hasLeftOut ? "warning" : "error";
+  const { accepted, findings } = acceptSound(whole, (series) =>
     counted([
       ...judgeStructure(series, context, STORAGE_REPORT),
-      ...judgeWeeks(series, "error"),
+      ...judgeWeeks(series, gap),
       ...judgeStorage(series),
     ]),
   );
   return { accepted, findings: [...nothingSent(fetched), ...findings] };
+}
+
+/** More weeks than these without one of their series are a changed report. */
+const BROKEN_WEEKS_MAX = 3;
+
+function withoutBrokenWeeks(series: FetchedSeries): FetchedSeries {
+  const broken = weeksOf(series.rows).filter((week) => !isWholeWeek(week));
+  if (broken.length > BROKEN_WEEKS_MAX) return series;
+  const days = new Set(broken.map(({ datetime }) => datetime));
+  return { ...series, rows: series.rows.filter(({ datetime }) => !days.has(datetime)) };
 }
 
 /** One report: its Friday, and its values by series. */
@@ -192,7 +207,12 @@ export function gateOutlook(fetched: readonly FetchedSeries[], context: GateCont
       ...judgeStructure(series, context, OUTLOOK_PATH),
       offending("error", "not_a_month", strays, symbol),
       offending("warning", "implausible_price", strange, symbol),
-      finding("error", "missing_months", missingMonths(rows), symbol),
+      finding(
+        context.hasLeftOut ? "warning" : "error",
+        "missing_months",
+        missingMonths(rows),
+        symbol,
+      ),
     ]);
   });
   return { accepted, findings: [...nothingSent(fetched), ...findings] };

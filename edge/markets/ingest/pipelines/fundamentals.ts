@@ -6,6 +6,7 @@ import type { Range } from "../../store/rows.ts";
 import type { FetchedSeries } from "../gate.ts";
 import type { FetchRequest, Pipeline } from "../pipeline.ts";
 import type { Upstreams } from "../providers.ts";
+import { gasStorageRelease, petroleumRelease } from "../releases.ts";
 import { aboutCommodity } from "../topics.ts";
 import { asReport, asSymbols, fetchAgency } from "./agency-series.ts";
 import { gateOutlook, gatePetroleum, gateStorage } from "./fundamentals-gates.ts";
@@ -33,8 +34,9 @@ const WEEKLY = {
   freshness: { warningMs: 8 * DAY, errorMs: 14 * DAY },
   // Out five or six days after the Friday; a holiday moves it by a few days, never by a week.
   publishedWithinMs: 10 * DAY,
-  release: { everyMs: 10 * MINUTE, windowMs: 3 * HOUR },
 };
+/** Half-hourly from a day before its time, then every ten minutes: at most 120 requests a day. */
+const RELEASE = { everyMs: 10 * MINUTE, windowMs: 3 * HOUR };
 
 /** Weekly working gas in underground storage, Bcf. */
 export const gasStorage: Pipeline = {
@@ -43,11 +45,12 @@ export const gasStorage: Pipeline = {
   title: "Gas storage",
   owns: (symbol) => symbol === "gas_storage",
   // The week dated Friday comes out on the Thursday after.
-  partitions: { unit: "week", first: "2010-01-01", lagMs: 6 * DAY + RELEASED },
+  partitions: { unit: "week", first: "2010-01-01", lagMs: 6 * DAY + RELEASED, earlyMs: DAY },
   schedules: [
     { name: "gas_storage", cron: "35 10 * * 4", timeZone: NEW_YORK, aim: "latest" },
-    { name: "gas_storage_repair", cron: "44 */3 * * *", timeZone: NEW_YORK, aim: "unfinished" },
+    { name: "gas_storage_repair", cron: "14,44 * * * *", timeZone: NEW_YORK, aim: "unfinished" },
   ],
+  release: { ...RELEASE, expectedAt: gasStorageRelease },
   fetch: (upstreams, { window }) =>
     fetchAgency(upstreams, [STORAGE], window, (rows) =>
       asReport(rows, LIBRARY, "gas_storage", "fundamentals.gas_storage"),
@@ -62,16 +65,17 @@ export const petroleumStatus: Pipeline = {
   title: "Petroleum status",
   owns: (symbol) => symbol === "petroleum_status",
   // The week dated Friday comes out on the Wednesday after.
-  partitions: { unit: "week", first: "2004-04-09", lagMs: 5 * DAY + RELEASED },
+  partitions: { unit: "week", first: "2004-04-09", lagMs: 5 * DAY + RELEASED, earlyMs: DAY },
   schedules: [
     { name: "petroleum_status", cron: "35 10 * * 3", timeZone: NEW_YORK, aim: "latest" },
     {
       name: "petroleum_status_repair",
-      cron: "46 */3 * * *",
+      cron: "16,46 * * * *",
       timeZone: NEW_YORK,
       aim: "unfinished",
     },
   ],
+  release: { ...RELEASE, expectedAt: petroleumRelease },
   fetch: (upstreams, { window }) =>
     fetchAgency(upstreams, PETROLEUM, window, (rows) =>
       asReport(rows, LIBRARY, "petroleum_status", "fundamentals.petroleum_status"),

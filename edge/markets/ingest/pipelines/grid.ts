@@ -109,8 +109,9 @@ async function fetchGrid(
   seriesOf: (rows: readonly EiaRow[]) => FetchedSeries[],
 ): Promise<FetchResult> {
   const access = upstreams.eia();
-  const { rows, sourceUrl } = await fetchEia(access, query, upstreams.fetcher);
-  return { series: seriesOf(rows), sourceUrl, sandbox: access.sandbox };
+  const { rows, sourceUrl, leftOut } = await fetchEia(access, query, upstreams.fetcher);
+  const { sandbox } = access;
+  return { series: seriesOf(rows), sourceUrl, sandbox, leftOut: leftOut.findings() };
 }
 
 /** Rows of the region route as series; regional aggregates are left out. */

@@ -56,15 +56,17 @@ async function fetchIntraday(
 ): Promise<FetchResult> {
   const access = upstreams.twelve_data();
   const series: FetchedSeries[] = [];
+  const leftOut: Finding[] = [];
   let sourceUrl = "";
   // One after the other: each costs a credit, of eight a minute.
   for (const symbol of SYMBOLS) {
     const query = { symbol: symbol.toUpperCase(), window, now };
     const answer = await fetchBars(access, query, upstreams.fetcher);
     sourceUrl ||= answer.sourceUrl;
+    leftOut.push(...answer.leftOut.findings());
     series.push({ library: LIBRARY, symbol, rows: answer.bars.map((bar) => rowOf(symbol, bar)) });
   }
-  return { series, sourceUrl, sandbox: access.sandbox };
+  return { series, sourceUrl, sandbox: access.sandbox, leftOut };
 }
 
 const rowOf = (symbol: string, { datetime, open, high, low, close, volume }: Bar): Row => ({

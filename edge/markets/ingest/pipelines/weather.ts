@@ -1,7 +1,7 @@
 // The weather pipeline: monthly heating and cooling degree days of the states, the Census divisions
 // and the nation, from NOAA's nClimDiv.
 
-import { addMonths, DAY } from "../../../../shared/time.ts";
+import { addMonths, DAY, MINUTE } from "../../../../shared/time.ts";
 import type { Row } from "../../store/rows.ts";
 import {
   acceptSound,
@@ -24,7 +24,13 @@ import { inRegion } from "../topics.ts";
 const NEW_YORK = "America/New_York";
 const LIBRARY = "weather";
 /** A month is published on the 4th to 9th of the next. */
-const MONTHS: Partitions = { unit: "month", first: "1895-01-01", offset: -1, lagMs: 5 * DAY };
+const MONTHS: Partitions = {
+  unit: "month",
+  first: "1895-01-01",
+  offset: -1,
+  lagMs: 5 * DAY,
+  earlyMs: 2 * DAY,
+};
 const ELEMENTS: readonly Element[] = ["hdd", "cdd"];
 /** A month's °F-days; the recorded extremes are 2,389 and about 800. */
 const VALUE_MAX: Readonly<Record<string, number>> = { hdd: 2_500, cdd: 1_500 };
@@ -39,7 +45,7 @@ export const degreeDays: Pipeline = {
   partitions: MONTHS,
   schedules: [
     { name: "degree_days", cron: "0 12 6 * *", timeZone: NEW_YORK, aim: "latest" },
-    { name: "degree_days_repair", cron: "13 */3 * * *", timeZone: NEW_YORK, aim: "unfinished" },
+    { name: "degree_days_repair", cron: "13,43 * * * *", timeZone: NEW_YORK, aim: "unfinished" },
   ],
   timeZone: NEW_YORK,
   valueColumns: ["value"],
@@ -48,7 +54,8 @@ export const degreeDays: Pipeline = {
   freshness: { warningMs: 45 * DAY, errorMs: 45 * DAY },
   // A month of 31 days, published by the 9th of the next; the release window ends on the 20th.
   publishedWithinMs: 51 * DAY,
-  release: { everyMs: DAY, windowMs: 14 * DAY },
+  // A request each half hour, of a page of some kilobytes: 48 a day while a month is awaited.
+  release: { everyMs: 30 * MINUTE, windowMs: 14 * DAY },
   fetch: fetchWeather,
   complete: (accepted, partition) =>
     ELEMENTS.every((element) =>
@@ -64,7 +71,7 @@ export const degreeDays: Pipeline = {
 
 async function fetchWeather(upstreams: Upstreams, { window }: FetchRequest): Promise<FetchResult> {
   const access = upstreams.noaa();
-  const { values, ...origin } = await fetchDegreeDays(access, window, upstreams.fetcher);
+  const { values, leftOut, ...origin } = await fetchDegreeDays(access, window, upstreams.fetcher);
   const series = ELEMENTS.map((element): FetchedSeries => {
     const rows = values
       .filter((one) => one.element === element)
@@ -78,7 +85,7 @@ async function fetchWeather(upstreams: Upstreams, { window }: FetchRequest): Pro
     rows.sort((left, right) => left.datetime - right.datetime);
     return { library: LIBRARY, symbol: element, rows };
   });
-  return { series, ...origin, sandbox: access.sandbox };
+  return { series, ...origin, sandbox: access.sandbox, leftOut: leftOut.findings() };
 }
 
 /** Monthly degree days, °F. Each element is judged by itself. */

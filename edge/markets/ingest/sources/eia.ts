@@ -13,6 +13,7 @@ import type { Secret } from "../../../../shared/secret.ts";
 import { addMonths, DAY, HOUR, iso, parseInstant } from "../../../../shared/time.ts";
 import type { Range } from "../../store/rows.ts";
 import { driftFailure, shapeDrift } from "./drift.ts";
+import { decimalOf, LeftOut } from "./left-out.ts";
 import { type Answer, type Fetcher, get, type Provider } from "./upstream.ts";
 
 /** The way to the API. */
@@ -55,6 +56,7 @@ export interface EiaRows {
   rows: EiaRow[];
   /** The first request, without its key. */
   sourceUrl: string;
+  leftOut: LeftOut;
 }
 
 /** The real API. */
@@ -111,17 +113,14 @@ const PERIOD_CHARACTERS: Readonly<Record<Frequency, number>> = {
 const Page = z.object({
   response: z.object({
     total: whole(0),
-    data: z.array(
-      z.looseObject({
-        period: z.string(),
-        value: z.union([z.number(), z.string(), z.null()]),
-      }),
-    ),
+    data: z.array(z.record(z.string(), z.unknown())),
   }),
 });
 
 const ErrorPage = z.object({
   error: z.union([z.string(), z.object({ code: z.string(), message: z.string().optional() })]),
+  /** The HTTP status that it means, where the answer's own is another. */
+  code: z.number().optional(),
 });
 
 /**
@@ -135,8 +134,9 @@ export async function fetchEia(
   fetcher: Fetcher,
 ): Promise<EiaRows> {
   for (let reading = 1; ; reading++) {
-    const rows = await readPages(access, query, fetcher);
-    if (rows) return { rows, sourceUrl: requestUrl(access.shownAs, query, 0) };
+    const leftOut = new LeftOut();
+    const rows = await readPages(access, query, { fetcher, leftOut });
+    if (rows) return { rows, sourceUrl: requestUrl(access.shownAs, query, 0), leftOut };
     if (reading === READINGS_MAX) {
       throw new Failure("upstream_truncated", "EIA's rows changed each time they were read");
     }
@@ -144,8 +144,12 @@ export async function fetchEia(
 }
 
 /** The rows of all pages, or null when they did not fit together. */
-async function readPages(access: EiaAccess, query: EiaQuery, fetcher: Fetcher) {
-  const collected = openCollection(query);
+async function readPages(
+  access: EiaAccess,
+  query: EiaQuery,
+  { fetcher, leftOut }: { fetcher: Fetcher; leftOut: LeftOut },
+) {
+  const collected = openCollection(query, leftOut);
   let announced: number | undefined;
   let received = 0;
   for (let page = 0; page < PAGES_MAX; page++) {
@@ -155,7 +159,11 @@ async function readPages(access: EiaAccess, query: EiaQuery, fetcher: Fetcher) {
     announced ??= total;
     if (total !== announced || !collected.add(data)) return null;
     received += data.length;
-    if (received >= total) return received === total ? collected.rows : null;
+    if (received > total) return null;
+    if (received === total) {
+      leftOut.assertFormat();
+      return collected.rows();
+    }
     if (data.length === 0) throw truncated(received, total);
   }
   throw new Failure("upstream_rejected", `EIA: the query needs more than ${PAGES_MAX} pages`);
@@ -193,7 +201,7 @@ function requestUrl(base: string, query: EiaQuery, offset: number): string {
 function readPage({ status, text }: Answer): z.output<typeof Page>["response"] {
   const body = parseJson(text);
   const failed = ErrorPage.safeParse(body);
-  if (failed.success || status >= 400) throw refusal(status, failed.data?.error);
+  if (failed.success || status >= 400) throw refusal(status, failed.data);
   if (body === undefined)
     throw new Failure("upstream_truncated", "EIA sent a body that is not whole JSON");
   const page = Page.safeParse(body);
@@ -210,8 +218,8 @@ function parseJson(text: string): unknown {
 }
 
 /** The failure for an error answer. Its texts are EIA's codes only: messages may quote the key. */
-function refusal(status: number, error: z.output<typeof ErrorPage>["error"] | undefined): Failure {
-  const code = typeof error === "object" ? error.code : "";
+function refusal(status: number, page: z.output<typeof ErrorPage> | undefined): Failure {
+  const code = typeof page?.error === "object" ? page.error.code : "";
   if (code.startsWith("API_KEY")) {
     const detail = `EIA refused the key in EIA_API_KEY (HTTP ${status}, ${code})`;
     return new Failure("upstream_unauthorized", detail);
@@ -222,7 +230,11 @@ function refusal(status: number, error: z.output<typeof ErrorPage>["error"] | un
       "EIA suspended the key for exceeding its rate limit",
     );
   }
-  return new Failure("upstream_rejected", `EIA answered HTTP ${status}${code && ` (${code})`}`);
+  const detail = `EIA answered HTTP ${status}${code && ` (${code})`}`;
+  // An error under a status of success says nothing of the request, unless its own status does.
+  const meant = status < 400 ? (page?.code ?? 500) : status;
+  if (meant >= 500) return new Failure("upstream_unavailable", `${detail} with an error in it`);
+  return new Failure("upstream_rejected", detail);
 }
 
 type PageRecord = z.output<typeof Page>["response"]["data"][number];
@@ -238,8 +250,10 @@ interface KeyRows {
  * Collects rows page by page, keeping of a page no more than its rows: ten days of the grid are
  * 150,000 of them, and the process is a small one.
  */
-function openCollection({ frequency, keyFields }: EiaQuery) {
+function openCollection({ frequency, keyFields }: EiaQuery, leftOut: LeftOut) {
   const rows: EiaRow[] = [];
+  /** Indexes of rows that came again with another value. */
+  const contradicted = new Set<number>();
   const byNames = new Map<string, KeyRows>();
   const units = new Map<string, string>();
   const rowsOfKey = (record: PageRecord): KeyRows => {
@@ -252,19 +266,23 @@ function openCollection({ frequency, keyFields }: EiaQuery) {
     byNames.set(joined, own);
     return own;
   };
+  const read = (record: PageRecord) => ({
+    datetime: readPeriod(record, frequency),
+    ...rowsOfKey(record),
+    unit: unitOf(record),
+    value: readValue(record),
+  });
   return {
-    rows,
+    rows: () => (contradicted.size > 0 ? rows.filter((_, at) => !contradicted.has(at)) : rows),
     /**
      * Adds a page; false when it repeats a row of an earlier one. A row sent twice on one page is
-     * one row; sent with two values it is a fault.
+     * one row; sent with two values it is left out.
      */
     add(data: readonly PageRecord[]): boolean {
       const pageFrom = rows.length;
-      for (const record of data) {
-        const { key, indexes } = rowsOfKey(record);
-        const datetime = readPeriod(record, frequency);
-        const unit = unitOf(record);
-        const value = readValue(record);
+      for (const { key, indexes, datetime, unit, value } of leftOut.rows(data, read, {
+        isPart: true,
+      })) {
         const index = indexes.get(datetime);
         if (index !== undefined && index < pageFrom) return false;
         if (index === undefined) {
@@ -272,10 +290,11 @@ function openCollection({ frequency, keyFields }: EiaQuery) {
           // All rows share one text of a unit, or each would hold a copy of its own.
           if (!units.has(unit)) units.set(unit, unit);
           rows.push({ datetime, key, value, unit: units.get(unit) ?? unit });
-        } else if (!Object.is(rows[index]?.value, value)) {
-          const names = Object.values(key).join(" ");
-          const detail = `EIA sent two values for ${names} at ${record.period}`;
-          throw new Failure("upstream_schema_drift", detail);
+        } else if (!contradicted.has(index) && !Object.is(rows[index]?.value, value)) {
+          contradicted.add(index);
+          const names = Object.values(key).join(" ").slice(0, 60);
+          const where = `two values for ${names} at ${iso(datetime)}`;
+          leftOut.add("contradicting_rows", where);
         }
       }
       return true;
@@ -301,7 +320,8 @@ function unitOf(record: PageRecord): string {
 function readPeriod(record: PageRecord, frequency: Frequency): number {
   const { pattern, completion, shiftMs } = PERIODS[frequency];
   const { period } = record;
-  const instant = pattern.test(period) ? parseInstant(`${period}${completion}`) : null;
+  const isPeriod = typeof period === "string" && pattern.test(period);
+  const instant = isPeriod ? parseInstant(`${period}${completion}`) : null;
   if (instant === null) throw fieldDrift("period", record);
   return instant - shiftMs;
 }
@@ -309,8 +329,8 @@ function readPeriod(record: PageRecord, frequency: Frequency): number {
 function readValue(record: PageRecord): number {
   const raw = record.value;
   if (raw === null || (typeof raw === "string" && MISSING.has(raw.trim()))) return NaN;
-  const value = Number(raw);
-  if (!Number.isFinite(value)) throw fieldDrift("value", record);
+  const value = typeof raw === "string" ? decimalOf(raw) : raw;
+  if (typeof value !== "number" || !Number.isFinite(value)) throw fieldDrift("value", record);
   // −0 and 0 are one value.
   return value + 0;
 }
@@ -319,5 +339,6 @@ const fieldDrift = (field: string, record: PageRecord) => {
   const value = record[field];
   const shown =
     value === undefined ? "missing" : `unexpected ${JSON.stringify(value).slice(0, 40)}`;
-  return driftFailure("EIA", `\`${field}\` is ${shown}`, record);
+  const at = field === "period" ? "" : ` in the row of ${String(record.period).slice(0, 20)}`;
+  return driftFailure("EIA", `\`${field}\` is ${shown}${at}`, record);
 };

@@ -16,10 +16,12 @@ import {
   assertColumns,
   type ErcotRecord,
   type Product,
+  type RecordReading,
   recordsOfCsv,
   recordsOfRows,
 } from "./ercot-products.ts";
 import { csvOf, unpack } from "./ercot-zip.ts";
+import { LeftOut } from "./left-out.ts";
 import { type Fetcher, type Provider, type RequestParts, request } from "./upstream.ts";
 
 /** The way to the public API. */
@@ -103,10 +105,12 @@ export async function fetchRows(
   api: ErcotApi,
   context: FetchContext,
   query: RowQuery,
-): Promise<{ records: ErcotRecord[]; sourceUrl: string }> {
+): Promise<{ records: ErcotRecord[]; sourceUrl: string; leftOut: LeftOut }> {
   for (let reading = 1; ; reading++) {
-    const records = await readPages(api, context, query);
-    if (records) return { records, sourceUrl: `${api.shownAs}${rowPath(query, 1)}` };
+    const leftOut = new LeftOut();
+    const { kept = () => true } = query;
+    const records = await readPages(api, context, query, { kept, leftOut });
+    if (records) return { records, sourceUrl: `${api.shownAs}${rowPath(query, 1)}`, leftOut };
     if (reading === READINGS_MAX) {
       throw new Failure("upstream_truncated", "ERCOT's rows changed each time they were read");
     }
@@ -130,9 +134,10 @@ async function readPages(
   api: ErcotApi,
   context: FetchContext,
   query: RowQuery,
+  reading: RecordReading,
 ): Promise<ErcotRecord[] | null> {
-  const { product, kept = () => true } = query;
-  const records: ErcotRecord[] = [];
+  const { product } = query;
+  const pages: ErcotRecord[][] = [];
   let received = 0;
   let announced: number | undefined;
   for (let page = 1; page <= PAGES_MAX; page++) {
@@ -143,11 +148,11 @@ async function readPages(
     if (names.length + data.length > 0) assertColumns(names, Object.keys(product.columns));
     announced ??= _meta.totalRecords;
     if (_meta.totalRecords !== announced) return null;
-    for (const record of recordsOfRows(names, data)) if (kept(record)) records.push(record);
+    pages.push(recordsOfRows(names, data, reading));
     received += data.length;
     if (page >= _meta.totalPages) {
-      if (received > announced || (page > 1 && hasRepeated(records))) return null;
-      if (received === announced) return records;
+      if (received > announced || hasRepeated(pages)) return null;
+      if (received === announced) return pages.flat();
     }
     if (page >= _meta.totalPages || data.length === 0) {
       const detail = `ERCOT announced ${announced} rows and sent ${received}`;
@@ -158,8 +163,13 @@ async function readPages(
 }
 
 /** Rows that come or go between two pages shift the later ones: one comes twice, one never. */
-const hasRepeated = (records: readonly ErcotRecord[]) =>
-  new Set(records.map((record) => Object.values(record).join("|"))).size < records.length;
+function hasRepeated(pages: readonly (readonly ErcotRecord[])[]): boolean {
+  const texts = pages.map(
+    (records) => new Set(records.map((record) => Object.values(record).join("|"))),
+  );
+  const distinct = texts.reduce((total, { size }) => total + size, 0);
+  return new Set(texts.flatMap((own) => [...own])).size < distinct;
+}
 
 /** A document that an archive lists, not yet downloaded. */
 interface ArchiveEntry {
@@ -181,7 +191,7 @@ export async function fetchArchive(
   api: ErcotApi,
   context: FetchContext,
   query: ArchiveQuery,
-): Promise<{ documents: ErcotDocument[]; sourceUrl: string }> {
+): Promise<{ documents: ErcotDocument[]; sourceUrl: string; leftOut: LeftOut }> {
   const { product, posted } = query;
   const path = (page: number) =>
     `archive/${product.emil.toUpperCase()}?${new URLSearchParams({
@@ -207,31 +217,38 @@ export async function fetchArchive(
   const listed = inOrder.map(({ docId }, index): ArchiveEntry => {
     return { id: docId, publishedAt: instants[index] ?? posted.to };
   });
+  const leftOut = new LeftOut();
   const documents: ErcotDocument[] = [];
   for (let index = 0; index < listed.length; index += ENTRIES_MAX) {
     const batch = listed.slice(index, index + ENTRIES_MAX);
-    documents.push(...(await download(api, context, query, batch)));
+    const zips = await download(api, context, product, batch);
+    const read = async ({ id, publishedAt }: ArchiveEntry): Promise<ErcotDocument> => {
+      const zip = zips.get(id);
+      if (!zip) throw new Failure("upstream_truncated", `ERCOT's zip lacks document ${id}`);
+      const reading = { kept: query.kept, leftOut };
+      return { id, publishedAt, records: recordsOfCsv(product, csvOf(zip), reading) };
+    };
+    documents.push(...(await leftOut.documents(batch, context.now, read)));
   }
-  return { documents, sourceUrl: `${api.shownAs}${path(1)}` };
+  return { documents, sourceUrl: `${api.shownAs}${path(1)}`, leftOut };
 }
 
-/** One document comes as a zip of one CSV, several as a zip of such zips, named by their ids. */
+/**
+ * The zips of documents by their ids. One document comes as a zip of one CSV, several as a zip of
+ * such zips, named by their ids.
+ */
 async function download(
   api: ErcotApi,
   context: FetchContext,
-  { product, kept }: ArchiveQuery,
+  product: Product,
   listed: readonly ArchiveEntry[],
-): Promise<ErcotDocument[]> {
+): Promise<Map<number, Uint8Array>> {
   const [first] = listed;
-  if (!first) return [];
   const archive = `archive/${product.emil.toUpperCase()}`;
-  const read = ({ id, publishedAt }: ArchiveEntry, bytes: Uint8Array): ErcotDocument => ({
-    id,
-    publishedAt,
-    records: recordsOfCsv(product, csvOf(bytes)).filter(kept),
-  });
+  if (!first) return new Map();
   if (listed.length === 1) {
-    return [read(first, await ask(api, context, `${archive}?download=${first.id}`, DOWNLOAD))];
+    const zip = await ask(api, context, `${archive}?download=${first.id}`, DOWNLOAD);
+    return new Map([[first.id, zip]]);
   }
   const body = JSON.stringify({ docIds: listed.map(({ id }) => id) });
   const headers = { "Content-Type": "application/json" };
@@ -241,17 +258,12 @@ async function download(
     headers,
     body,
   });
-  const zips = new Map(
+  return new Map(
     unpack(bytes, (name) => /\.zip$/i.test(name)).map(({ name, bytes: zip }) => [
       Number(/(\d+)\.zip$/i.exec(name)?.[1]),
       zip,
     ]),
   );
-  return listed.map((one) => {
-    const zip = zips.get(one.id);
-    if (zip) return read(one, zip);
-    throw new Failure("upstream_truncated", `ERCOT's zip lacks document ${one.id}`);
-  });
 }
 
 interface AskParts extends RequestParts {

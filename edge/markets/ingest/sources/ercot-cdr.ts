@@ -4,6 +4,7 @@
 import { parse } from "node-html-parser";
 import { Failure } from "../../../../shared/errors.ts";
 import { assertColumns, drift, type ErcotRecord, LOAD_ZONES } from "./ercot-products.ts";
+import type { LeftOut } from "./left-out.ts";
 
 /** API name → column title. */
 const TITLES: Readonly<Record<string, string>> = {
@@ -27,7 +28,7 @@ const plain = (title: string) => title.toUpperCase().replaceAll(/[\s_]+/g, "");
  * The rows of the page; the repeated hour's second pass is marked with `*`. A page of a day that
  * has only begun has titles and no rows.
  */
-export function recordsOfPage(html: string): ErcotRecord[] {
+export function recordsOfPage(html: string, leftOut: LeftOut): ErcotRecord[] {
   if (!/<\/html>/i.test(html)) {
     throw new Failure("upstream_truncated", "ERCOT sent a page without its end");
   }
@@ -43,20 +44,18 @@ export function recordsOfPage(html: string): ErcotRecord[] {
   const known = new Map(Object.entries(TITLES).map(([name, title]) => [plain(title), name]));
   const names = titles.map((title) => known.get(plain(title)) ?? title);
   assertColumns(names, Object.keys(TITLES));
-  return cells
-    .slice(top + 1)
-    .filter((row) => row.some((cell) => cell !== ""))
-    .map((row) => {
-      if (row.length !== names.length) throw drift(`a row of the page has ${row.length} cells`);
-      const record = Object.fromEntries(names.map((name, index) => [name, row[index] ?? ""]));
-      const label = record.hourEnding ?? "";
-      return {
-        ...record,
-        ...Object.fromEntries(
-          ["total", ...LOAD_ZONES].map((name) => [name, (record[name] ?? "").replaceAll(",", "")]),
-        ),
-        hourEnding: label.replaceAll("*", "").trim(),
-        DSTFlag: label.includes("*"),
-      };
-    });
+  const rows = cells.slice(top + 1).filter((row) => row.some((cell) => cell !== ""));
+  return leftOut.rows(rows, (row) => {
+    if (row.length !== names.length) throw drift(`a row of the page has ${row.length} cells`);
+    const record = Object.fromEntries(names.map((name, index) => [name, row[index] ?? ""]));
+    const label = record.hourEnding ?? "";
+    return {
+      ...record,
+      ...Object.fromEntries(
+        ["total", ...LOAD_ZONES].map((name) => [name, (record[name] ?? "").replaceAll(",", "")]),
+      ),
+      hourEnding: label.replaceAll("*", "").trim(),
+      DSTFlag: label.includes("*"),
+    };
+  });
 }

@@ -27,14 +27,15 @@ export async function fetchCorrections(
   const { priced, instantOf } = query;
   if (priced.rows.length === 0) return priced;
   try {
-    const { records } = await fetchRows(api, context, query);
+    const { records, leftOut } = await fetchRows(api, context, query);
     const latest = new Map<string, Correction>();
-    for (const record of records) {
-      const one = readCorrection(record, instantOf);
+    for (const one of leftOut.rows(records, (record) => readCorrection(record, instantOf))) {
       const known = latest.get(one.key);
       if (!known || known.announcedAt <= one.announcedAt) latest.set(one.key, one);
     }
-    return apply(priced, latest);
+    // One that cannot be read corrects nothing; the prices are whole without it.
+    const unreadRows = leftOut.findings().map(({ count, where }) => unread(where, count));
+    return apply({ ...priced, findings: [...(priced.findings ?? []), ...unreadRows] }, latest);
   } catch (thrown) {
     const isOurs = thrown instanceof Failure && UNREADABLE.has(thrown.code);
     if (!isOurs) throw thrown;
@@ -45,7 +46,8 @@ export async function fetchCorrections(
 /** Failures of this extra report that must not fail the prices. */
 const UNREADABLE: ReadonlySet<string> = new Set(["upstream_schema_drift", "upstream_rejected"]);
 
-const unread = (reason: string): Finding => finding("warning", "corrections_unread", 1, reason);
+const unread = (reason: string, count = 1): Finding =>
+  finding("warning", "corrections_unread", count, reason);
 
 function readCorrection(record: ErcotRecord, instantOf: InstantOf): Correction {
   const point = textOf(

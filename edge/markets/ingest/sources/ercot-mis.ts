@@ -14,6 +14,7 @@ import { ERCOT, type ErcotDocument, type FetchContext, parsed } from "./ercot-ap
 import { instantsOfWall, QUARTER } from "./ercot-hours.ts";
 import { drift, type ErcotRecord, type Product, recordsOfCsv } from "./ercot-products.ts";
 import { csvOf } from "./ercot-zip.ts";
+import { LeftOut } from "./left-out.ts";
 import { request } from "./upstream.ts";
 
 /** The way to ERCOT's site. */
@@ -60,14 +61,14 @@ interface ListEntry {
  */
 export async function fetchDocuments(
   site: ErcotSite,
-  { fetcher }: FetchContext,
+  { fetcher, now }: FetchContext,
   query: {
     product: Product;
     window: Range;
     posted: Range;
     kept: (record: ErcotRecord) => boolean;
   },
-): Promise<{ documents: ErcotDocument[]; sourceUrl: string }> {
+): Promise<{ documents: ErcotDocument[]; sourceUrl: string; leftOut: LeftOut }> {
   const path = `misapp/servlets/IceDocListJsonWS?reportTypeId=${query.product.reportTypeId}`;
   const list = parsed(Listing, await read(site, fetcher, path));
   const listed = list.ListDocsByRptTypeRes.DocumentList.map(({ Document }) => Document)
@@ -78,19 +79,24 @@ export async function fetchDocuments(
       return { id: DocID, name: FriendlyName, publishedAt };
     })
     .filter((one) => isAbout(one, query));
-  const documents: ErcotDocument[] = [];
-  for (const { id, publishedAt } of withoutRepaired(listed)) {
+  const leftOut = new LeftOut();
+  const readOne = async ({ id, publishedAt }: ListEntry): Promise<ErcotDocument> => {
     const known = site.read.get(id);
-    const records =
-      known ??
-      recordsOfCsv(
-        query.product,
-        csvOf(await read(site, fetcher, `misdownload/servlets/mirDownload?doclookupId=${id}`)),
-      ).filter(query.kept);
-    remember(site.read, id, records);
-    documents.push({ id, publishedAt, records });
-  }
-  return { documents, sourceUrl: `${site.shownAs}${path}` };
+    if (known) {
+      remember(site.read, id, known);
+      return { id, publishedAt, records: known };
+    }
+    const address = `misdownload/servlets/mirDownload?doclookupId=${id}`;
+    const own = new LeftOut();
+    const text = csvOf(await read(site, fetcher, address));
+    const records = recordsOfCsv(query.product, text, { kept: query.kept, leftOut: own });
+    leftOut.join(own);
+    // One that lacks rows is read again, so that each execution tells of it.
+    if (own.isEmpty) remember(site.read, id, records);
+    return { id, publishedAt, records };
+  };
+  const documents = await leftOut.documents(withoutRepaired(listed), now, readOne);
+  return { documents, sourceUrl: `${site.shownAs}${path}`, leftOut };
 }
 
 const STAMP = /_(\d{4})(\d\d)(\d\d)_(\d\d)(\d\d)(?=_|$)/;

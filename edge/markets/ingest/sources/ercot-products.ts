@@ -7,6 +7,7 @@
 import { parse } from "csv-parse/browser/esm/sync";
 import { Failure } from "../../../../shared/errors.ts";
 import { driftFailure } from "./drift.ts";
+import { decimalOf, type LeftOut } from "./left-out.ts";
 
 /** A report: its names in the API, the archive and the document lists, and its columns. */
 export interface Product {
@@ -140,38 +141,66 @@ export function assertColumns(sent: readonly string[], expected: readonly string
   if (sent.length !== expected.length) throw drift("a column comes twice");
 }
 
-/** Positional rows as records, by the names that came along with them. */
-export function* recordsOfRows(
+/** Which records are wanted, and who hears of those that cannot be read. */
+export interface RecordReading {
+  kept: (record: ErcotRecord) => boolean;
+  leftOut: LeftOut;
+}
+
+/** Positional rows as records, by the names that came along with them; those that are wanted. */
+export const recordsOfRows = (
   names: readonly string[],
   rows: readonly (readonly Cell[])[],
-): Generator<ErcotRecord> {
-  for (const row of rows) {
-    if (row.length !== names.length) {
-      throw drift(`a row has ${row.length} cells for ${names.length} fields`);
-    }
-    yield Object.fromEntries(names.map((name, index) => [name, trimmed(row[index] ?? null)]));
-  }
-}
+  { kept, leftOut }: RecordReading,
+): ErcotRecord[] =>
+  leftOut.rows(
+    rows,
+    (row) => {
+      if (row.length !== names.length) {
+        throw drift(`a row has ${row.length} cells for ${names.length} fields`);
+      }
+      const cells = names.map((name, index) => [name, trimmed(row[index] ?? null)]);
+      const record = Object.fromEntries(cells) as ErcotRecord;
+      if (!kept(record)) return null;
+      // Only documents have flags as letters.
+      return "DSTFlag" in record ? { ...record, DSTFlag: flagOf(record) } : record;
+    },
+    // They are counted where their cells are read.
+    { isCounted: false },
+  );
 
 const trimmed = (cell: Cell): Cell => (typeof cell === "string" ? cell.trim() : cell);
 
-/** A document's CSV as records; one that ends in its middle fails with `upstream_truncated`. */
-export function recordsOfCsv({ columns }: Pick<Product, "columns">, text: string): ErcotRecord[] {
+/**
+ * A document's CSV as records. Fails with `upstream_truncated` where it is empty, or ends in its
+ * middle.
+ */
+export function recordsOfCsv(
+  { columns }: Pick<Product, "columns">,
+  text: string,
+  reading: RecordReading,
+): ErcotRecord[] {
   let table: string[][];
   try {
-    table = parse(text, { bom: true, trim: true, skip_empty_lines: true });
+    table = parse(text, {
+      bom: true,
+      trim: true,
+      skip_empty_lines: true,
+      relax_column_count: true,
+    });
   } catch {
     throw new Failure("upstream_truncated", "ERCOT sent a CSV with broken rows");
   }
-  const [header = [], ...rows] = table;
+  const [header, ...rows] = table;
+  if (!header) throw new Failure("upstream_truncated", "ERCOT sent an empty document");
   assertColumns(header, Object.values(columns));
+  if ((rows.at(-1)?.length ?? header.length) < header.length)
+    throw new Failure("upstream_truncated", "ERCOT sent a CSV that ends within a row");
   const names = header.map((sent) => {
     const known = Object.entries(columns).find(([, name]) => name === sent);
     return known?.[0] ?? sent;
   });
-  return Array.from(recordsOfRows(names, rows), (record) =>
-    "DSTFlag" in record ? { ...record, DSTFlag: flagOf(record) } : record,
-  );
+  return recordsOfRows(names, rows, reading);
 }
 
 /** A text cell; fails by the field's name. */
@@ -181,10 +210,10 @@ export function textOf(record: ErcotRecord, field: string): string {
   throw unexpected(field, record);
 }
 
-/** A numeric cell: a number, or its text. −0 and 0 are one value. */
+/** A numeric cell: a number, or its decimal digits. −0 and 0 are one value. */
 export function numberOf(record: ErcotRecord, field: string): number {
   const cell = record[field];
-  const value = typeof cell === "string" && cell !== "" ? Number(cell) : cell;
+  const value = typeof cell === "string" ? decimalOf(cell) : cell;
   if (typeof value === "number" && Number.isFinite(value)) return value + 0;
   throw unexpected(field, record);
 }
@@ -197,8 +226,15 @@ export function flagOf(record: ErcotRecord): boolean {
   throw unexpected("DSTFlag", record);
 }
 
+/** A record's labels, for the operator to look it up. */
+export const labelsOf = (record: ErcotRecord): string =>
+  [record.deliveryDate ?? record.operatingDay, record.deliveryHour ?? record.hourEnding]
+    .concat(record.deliveryInterval ?? [], record.settlementPoint ?? [])
+    .join(" ")
+    .slice(0, 60);
+
 function unexpected(field: string, record: ErcotRecord): Failure {
   const cell = record[field];
   const shown = cell === undefined ? "missing" : JSON.stringify(cell).slice(0, 40);
-  return drift(`\`${field}\` is ${shown}`, record);
+  return drift(`\`${field}\` is ${shown} in the row of ${labelsOf(record)}`, record);
 }

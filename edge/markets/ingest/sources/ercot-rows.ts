@@ -1,11 +1,14 @@
-// ERCOT's records → rows at their instants, pure: labels become instants, duplicates are refused,
-// and of several documents about one interval the last one holds.
+// ERCOT's records → rows at their instants, pure: labels become instants, rows that cannot be read
+// or contradict each other are left out, and of several documents about one interval the last one
+// holds.
 
+import { iso } from "../../../../shared/time.ts";
 import type { OperatingDay } from "../../store/operating-day.ts";
 import type { Range } from "../../store/rows.ts";
 import type { Finding } from "../gate.ts";
 import { dayOfLabel, hourOfLabel, hourStart, intervalStart } from "./ercot-hours.ts";
-import { drift, type ErcotRecord, flagOf, LOAD_ZONES, numberOf, textOf } from "./ercot-products.ts";
+import { type ErcotRecord, flagOf, LOAD_ZONES, numberOf, textOf } from "./ercot-products.ts";
+import type { LeftOut } from "./left-out.ts";
 
 /** The price of a settlement point over an interval. */
 export interface PriceRow {
@@ -30,6 +33,9 @@ export interface ErcotRows<Row> {
   /** When the last document was published, where documents were read. */
   publishedAt?: number;
   findings?: Finding[];
+  leftOut: LeftOut;
+  /** Intervals are missing that are over, or that the market has cleared perhaps. */
+  isPartial?: boolean;
 }
 
 /** The rows inside a window, oldest first. */
@@ -87,23 +93,25 @@ export interface PriceDocument {
   publishedAt?: number;
 }
 
-/** The prices of one answer; two for one interval of a point are refused. */
-export function pricesIn(records: readonly ErcotRecord[], instantOf: InstantOf): PriceDocument {
-  const seen = new Set<string>();
-  const rows = records.map((record) => {
-    const point = textOf(record, "settlementPoint");
-    const datetime = instantOf(record);
-    const key = `${datetime} ${point}`;
-    if (seen.has(key)) throw drift(`two prices for one interval of ${point}: ${shown(record)}`);
-    seen.add(key);
-    return { datetime, point, value: numberOf(record, "settlementPointPrice") };
-  });
-  return { rows };
+/** The prices of one answer. */
+export function pricesIn(
+  records: readonly ErcotRecord[],
+  instantOf: InstantOf,
+  leftOut: LeftOut,
+): PriceDocument {
+  const rows = leftOut.rows(records, (record) => ({
+    datetime: instantOf(record),
+    point: textOf(record, "settlementPoint"),
+    value: numberOf(record, "settlementPointPrice"),
+  }));
+  return {
+    rows: leftOut.distinct(rows, {
+      keyOf: ({ datetime, point }) => `${datetime} ${point}`,
+      isAlike: (one, other) => one.value === other.value,
+      named: ({ datetime, point }) => `${point} at ${iso(datetime)}`,
+    }),
+  };
 }
-
-/** The record's labels, for the operator to look it up. */
-const shown = ({ deliveryDate, operatingDay, deliveryHour, hourEnding, DSTFlag }: ErcotRecord) =>
-  `${deliveryDate ?? operatingDay} ${deliveryHour ?? hourEnding} ${DSTFlag}`;
 
 /** The prices inside a window; of two documents about one interval the later one holds. */
 export function mergePrices(documents: readonly PriceDocument[], window: Range) {
@@ -118,15 +126,17 @@ export function mergePrices(documents: readonly PriceDocument[], window: Range) 
   return { rows: inside([...prices.values()], window), ...lastOf(dated) };
 }
 
-/** The hours of load records; two for one hour are refused. */
-export function loadRows(records: readonly ErcotRecord[]): LoadRow[] {
-  const seen = new Set<number>();
+/** The hours of load records. */
+export function loadRows(records: readonly ErcotRecord[], leftOut: LeftOut): LoadRow[] {
   const instantOf = hourInstants("operatingDay");
-  return records.map((record) => {
-    const datetime = instantOf(record);
-    if (seen.has(datetime)) throw drift(`two loads for one hour: ${shown(record)}`);
-    seen.add(datetime);
-    const zones = LOAD_ZONES.map((zone) => numberOf(record, zone));
-    return { datetime, total: numberOf(record, "total"), zones };
+  const rows = leftOut.rows(records, (record) => ({
+    datetime: instantOf(record),
+    total: numberOf(record, "total"),
+    zones: LOAD_ZONES.map((zone) => numberOf(record, zone)),
+  }));
+  return leftOut.distinct(rows, {
+    keyOf: ({ datetime }) => datetime,
+    isAlike: (one, other) => one.total === other.total && `${one.zones}` === `${other.zones}`,
+    named: ({ datetime }) => `the hour from ${iso(datetime)}`,
   });
 }

@@ -8,7 +8,13 @@
 import { DAY, HOUR } from "../../../../shared/time.ts";
 import type { OperatingDay } from "../../store/operating-day.ts";
 import type { Range } from "../../store/rows.ts";
-import { SETTLEMENT_POINT_TYPES, SETTLEMENT_POINTS } from "../settlement-points.ts";
+import { finding } from "../gate.ts";
+import {
+  type PriceLibrary,
+  pointsAt,
+  SETTLEMENT_POINT_TYPES,
+  SETTLEMENT_POINTS,
+} from "../settlement-points.ts";
 import {
   type ErcotApi,
   type ErcotDocument,
@@ -44,6 +50,7 @@ import {
   pricesIn,
   quarterInstants,
 } from "./ercot-rows.ts";
+import { LeftOut } from "./left-out.ts";
 
 /** The ways to ERCOT. */
 export interface ErcotAccess {
@@ -71,6 +78,8 @@ interface Market {
   posted: (window: Range) => Range;
   /** Length of an interval that is over when its document is posted; 0 for a market ahead. */
   elapsedMs: number;
+  stepMs: number;
+  library: PriceLibrary;
 }
 
 const isPoint = (record: ErcotRecord) => SETTLEMENT_POINTS.has(textOf(record, "settlementPoint"));
@@ -85,6 +94,8 @@ const REALTIME: Market = {
   instants: quarterInstants,
   posted: ({ from, to }) => ({ from, to: to + POSTED_LATE_MS }),
   elapsedMs: QUARTER,
+  stepMs: QUARTER,
+  library: "power.lmp",
 };
 
 const DAY_AHEAD: Market = {
@@ -97,6 +108,8 @@ const DAY_AHEAD: Market = {
   // On the day before, in the afternoon.
   posted: ({ from, to }) => ({ from: from - DAY, to: to - DAY / 2 }),
   elapsedMs: 0,
+  stepMs: HOUR,
+  library: "power.dalmp",
 };
 
 type PriceSource = (
@@ -125,20 +138,64 @@ async function fetchPrices(
 ): Promise<ErcotRows<PriceRow>> {
   const { market, window } = query;
   const { product, corrections, kept, instants, posted } = market;
+  const { now } = context;
+  const wanted = { product, window, posted: posted(window), kept };
   if (!api) {
-    const wanted = { product, window, posted: posted(window), kept };
-    return pricesOfDocuments(await fetchDocuments(site, context, wanted), query);
+    const listed = await pricesOfDocuments(await fetchDocuments(site, context, wanted), query, now);
+    return { ...listed, isPartial: holesOf(listed.rows, query, context.now) > 0 };
   }
   const archived = isFinal(window, context.now)
-    ? pricesOfDocuments(
-        await fetchArchive(api, context, { product, posted: posted(window), kept }),
-        query,
-      )
+    ? await pricesOfDocuments(await fetchArchive(api, context, wanted), query, now)
     : null;
-  // The archive may not go back that far.
-  const priced = archived?.rows.length ? archived : await pricesOfRows(api, context, query);
+  const priced = await completed(archived, query, { api, context });
   const corrected = { product: corrections, window, instantOf: instants(), priced };
   return fetchCorrections(api, context, corrected);
+}
+
+/**
+ * The prices of the archive, with those of the row endpoint where the archive has none: it may not
+ * go back that far, and documents may be posted late, or not be there.
+ */
+async function completed(
+  archived: ErcotRows<PriceRow> | null,
+  query: PriceQuery,
+  { api, context }: { api: ErcotApi; context: FetchContext },
+): Promise<ErcotRows<PriceRow>> {
+  const holes = (rows: readonly PriceRow[]) => holesOf(rows, query, context.now);
+  if (archived && holes(archived.rows) === 0) return archived;
+  const sent = await pricesOfRows(api, context, query);
+  if (archived) sent.leftOut.join(archived.leftOut);
+  if (!archived || archived.rows.length === 0) return { ...sent, isPartial: holes(sent.rows) > 0 };
+  const held = new Set(archived.rows.map(keyOf));
+  const added = sent.rows.filter((row) => !held.has(keyOf(row)));
+  const rows = inside([...archived.rows, ...added], query.window);
+  const filled = finding("warning", "archive_incomplete", added.length, "filled from the rows");
+  return {
+    ...archived,
+    rows,
+    leftOut: sent.leftOut,
+    isPartial: holes(rows) > 0,
+    findings: added.length > 0 ? [filled] : [],
+  };
+}
+
+const keyOf = ({ datetime, point }: PriceRow) => `${datetime} ${point}`;
+
+/** How many prices a window lacks: of each point, for its intervals that have one by now. */
+function holesOf(
+  rows: readonly PriceRow[],
+  { market: { library, stepMs, elapsedMs }, window }: PriceQuery,
+  now: number,
+): number {
+  const to = elapsedMs > 0 ? Math.min(window.to, now) : window.to;
+  const held = new Set(rows.map(keyOf));
+  let holes = 0;
+  for (let datetime = window.from; datetime + elapsedMs <= to; datetime += stepMs) {
+    for (const point of pointsAt(library, datetime)) {
+      if (!held.has(keyOf({ datetime, point, value: 0 }))) holes++;
+    }
+  }
+  return holes;
 }
 
 async function pricesOfRows(
@@ -147,31 +204,38 @@ async function pricesOfRows(
   { market, window }: PriceQuery,
 ): Promise<ErcotRows<PriceRow>> {
   const records: ErcotRecord[] = [];
+  const leftOut = new LeftOut();
   let firstUrl = "";
   for (const filters of market.filters) {
     const { product, kept } = market;
     const answer = await fetchRows(api, context, { product, window, filters, kept });
     records.push(...answer.records);
+    leftOut.join(answer.leftOut);
     firstUrl ||= answer.sourceUrl;
   }
-  const document = pricesIn(records, market.instants());
-  return { ...mergePrices([document], window), sourceUrl: firstUrl };
+  const document = pricesIn(records, market.instants(), leftOut);
+  return { ...mergePrices([document], window), sourceUrl: firstUrl, leftOut };
 }
 
-function pricesOfDocuments(
-  { documents, sourceUrl }: { documents: readonly ErcotDocument[]; sourceUrl: string },
+async function pricesOfDocuments(
+  {
+    documents,
+    sourceUrl,
+    leftOut,
+  }: { documents: readonly ErcotDocument[]; sourceUrl: string; leftOut: LeftOut },
   { market, window }: PriceQuery,
-): ErcotRows<PriceRow> {
+  now: number,
+): Promise<ErcotRows<PriceRow>> {
   const instantOf = market.instants();
-  const dated = documents.map(({ records, publishedAt }) => {
+  const dated = await leftOut.documents(documents, now, async ({ records, publishedAt }) => {
     if (market === DAY_AHEAD) assertOneDay(records);
-    const { rows } = pricesIn(records.filter(market.kept), instantOf);
+    const { rows } = pricesIn(records, instantOf, leftOut);
     // In the repeated hour the lists date documents an hour early, before their own interval.
     const elapsed = rows.map(({ datetime }) => datetime + market.elapsedMs);
     const earliest = market.elapsedMs > 0 ? elapsed : [];
     return { rows, publishedAt: earliest.reduce((last, one) => Math.max(last, one), publishedAt) };
   });
-  return { ...mergePrices(dated, window), sourceUrl };
+  return { ...mergePrices(dated, window), sourceUrl, leftOut };
 }
 
 /** Hourly load: the final report of the days that have one, display pages of the others. */
@@ -191,14 +255,19 @@ export async function fetchSystemLoad(
     const path = `content/cdr/html/${day.key.replaceAll("-", "")}_actual_loads_of_weather_zones.html`;
     const page = await fetchPage(site, context, path);
     if (page === null) continue;
-    const records = recordsOfPage(page);
+    const records = recordsOfPage(page, reported.leftOut);
     assertDay(records, day);
-    for (const row of loadRows(records)) rows.set(row.datetime, row);
+    for (const row of loadRows(records, reported.leftOut)) rows.set(row.datetime, row);
     shownPage = `${site.shownAs}${path}`;
   }
   const all = inside([...rows.values()], window);
+  const { leftOut } = reported;
+  const isPartial =
+    all.length < Math.floor((Math.min(window.to, context.now) - window.from) / HOUR);
   // A page does not say when each of its hours was posted.
-  return shownPage ? { rows: all, sourceUrl: shownPage } : { ...reported, rows: all };
+  return shownPage
+    ? { rows: all, sourceUrl: shownPage, leftOut, isPartial }
+    : { ...reported, rows: all, isPartial };
 }
 
 async function reportedLoad(
@@ -210,34 +279,41 @@ async function reportedLoad(
   const posted = { from: window.from + DAY - 2 * HOUR, to: window.to + DAY };
   const query = { product: SYSTEM_LOAD, window, posted, kept: () => true };
   if (!api || isFinal(window, context.now)) {
-    const { documents, sourceUrl } = api
+    const { documents, sourceUrl, leftOut } = api
       ? await fetchArchive(api, context, query)
       : await fetchDocuments(site, context, query);
-    const rows = new Map<number, LoadRow>();
-    for (const { records } of documents) {
-      for (const row of loadRows(records)) rows.set(row.datetime, row);
-    }
-    const used = documents.filter(({ records }) => inside(loadRows(records), window).length > 0);
+    const read = await leftOut.documents(documents, context.now, async (document) => ({
+      publishedAt: document.publishedAt,
+      rows: inside(loadRows(document.records, leftOut), window),
+    }));
+    const rows = new Map(read.flatMap((one) => one.rows.map((row) => [row.datetime, row])));
+    const used = read.filter((one) => one.rows.length > 0);
     if (!api || used.length > 0) {
-      const publishedAt = lastOf(used);
-      return { rows: inside([...rows.values()], window), sourceUrl, ...publishedAt };
+      return { rows: inside([...rows.values()], window), sourceUrl, leftOut, ...lastOf(used) };
     }
   }
-  const { records, sourceUrl } = await fetchRows(api, context, query);
-  return { rows: inside(loadRows(records), window), sourceUrl };
+  const { records, sourceUrl, leftOut } = await fetchRows(api, context, query);
+  return { rows: inside(loadRows(records, leftOut), window), sourceUrl, leftOut };
 }
 
 const isFinal = (window: Range, now: number) => now - window.to >= FINAL_MS;
 
 /** A day-ahead document is about one delivery date. */
 function assertOneDay(records: readonly ErcotRecord[]) {
-  const dates = new Set(records.map((record) => textOf(record, "deliveryDate")));
+  const dates = new Set(labelsIn(records, "deliveryDate"));
   if (dates.size > 1) throw drift(`one document of ${dates.size} delivery dates`);
 }
 
 /** A display page is about the day it is named by. */
 function assertDay(records: readonly ErcotRecord[], day: OperatingDay) {
-  const other = records.map((record) => textOf(record, "operatingDay"));
-  const strange = other.find((label) => dayOfLabel(label).key !== day.key);
-  if (strange) throw drift(`the page of ${day.key} holds ${strange.slice(0, 20)}`);
+  const strange = labelsIn(records, "operatingDay").find(
+    (label) => dayOfLabel(label).key !== day.key,
+  );
+  if (strange) throw drift(`the page of ${day.key} holds ${strange}`);
 }
+
+/** The days that records name; a label that is none is left out with its record. */
+const labelsIn = (records: readonly ErcotRecord[], field: string): string[] =>
+  records.flatMap(({ [field]: label }) =>
+    typeof label === "string" && /^(\d\d\/\d\d\/\d{4}|\d{4}-\d\d-\d\d)$/.test(label) ? [label] : [],
+  );

@@ -9,6 +9,7 @@ import { Failure } from "../../../../shared/errors.ts";
 import { parseInstant } from "../../../../shared/time.ts";
 import type { Range } from "../../store/rows.ts";
 import { driftFailure } from "./drift.ts";
+import { LeftOut } from "./left-out.ts";
 import { type Fetcher, get, type Provider } from "./upstream.ts";
 
 /** The way to the files. */
@@ -39,6 +40,7 @@ export interface DegreeDays {
   sourceUrl: string;
   /** The files' stamp. */
   publishedAt: number;
+  leftOut: LeftOut;
 }
 
 /** The real directory. */
@@ -99,8 +101,12 @@ export async function fetchDegreeDays(
   const listing = await getText(access, "", fetcher);
   const { files, publishedAt } = newestFiles(listing);
   const values: DegreeDay[] = [];
+  const leftOut = new LeftOut();
   for (const element of ["hdd", "cdd"] as const) {
-    for (const { area, year, months } of await readFile(access, element, files[element], fetcher)) {
+    for (const { area, year, months } of await readFile(access, element, files[element], {
+      fetcher,
+      leftOut,
+    })) {
       months.forEach((value, index) => {
         const month = Date.UTC(year, index, 1);
         const isWanted = month >= window.from && month < window.to && !Number.isNaN(value);
@@ -108,7 +114,7 @@ export async function fetchDegreeDays(
       });
     }
   }
-  return { values, sourceUrl: `${access.shownAs}${files.hdd}`, publishedAt };
+  return { values, sourceUrl: `${access.shownAs}${files.hdd}`, publishedAt, leftOut };
 }
 
 async function getText({ baseUrl }: NoaaAccess, file: string, fetcher: Fetcher): Promise<string> {
@@ -131,6 +137,9 @@ export function newestFiles(listing: string): {
 } {
   if (!/<\/html>\s*$/i.test(listing))
     throw new Failure("upstream_truncated", "NOAA sent a directory listing without its end");
+  // As while the agency is shut down, or at work on its site.
+  if (!/climdiv-/.test(listing))
+    throw new Failure("upstream_unavailable", "NOAA shows another page in place of its directory");
   const [heating, cooling] = [filesOf(listing, "hdd"), filesOf(listing, "cdd")];
   const stamp = [...heating.keys()]
     .filter((one) => cooling.has(one))
@@ -167,15 +176,25 @@ export interface AreaYear {
  * The file read last of each element. Files never change, and a backfill reads one many times:
  * without this it would download as many times two million bytes.
  */
-const held = new Map<Element, { url: string; lines: readonly AreaYear[] }>();
+const held = new Map<Element, { url: string; lines: readonly AreaYear[]; leftOut: LeftOut }>();
 
-async function readFile(access: NoaaAccess, element: Element, file: string, fetcher: Fetcher) {
+async function readFile(
+  access: NoaaAccess,
+  element: Element,
+  file: string,
+  { fetcher, leftOut }: { fetcher: Fetcher; leftOut: LeftOut },
+) {
   const url = `${access.baseUrl}${file}`;
   const known = held.get(element);
-  if (known?.url === url) return known.lines;
-  const lines = parseDegreeDays(await getText(access, file, fetcher), element);
-  requireWhole(lines, file);
-  held.set(element, { url, lines });
+  const own = known?.url === url ? known.leftOut : new LeftOut();
+  const lines =
+    known?.url === url
+      ? known.lines
+      : parseDegreeDays(await getText(access, file, fetcher), element, own);
+  // Whether a file without some of its lines is whole cannot be told.
+  if (own.isEmpty) requireWhole(lines, file);
+  held.set(element, { url, lines, leftOut: own });
+  leftOut.join(own);
   return lines;
 }
 
@@ -189,14 +208,17 @@ function requireWhole(lines: readonly AreaYear[], file: string) {
   throw new Failure("upstream_truncated", `${file} ends before ${last} for ${short.join(" ")}`);
 }
 
-/** The lines of a file, but for areas that are not kept. Fails naming a column that drifted. */
-export function parseDegreeDays(text: string, element: Element): AreaYear[] {
+/** The lines of a file, but for areas that are not kept and lines that cannot be read. */
+export function parseDegreeDays(text: string, element: Element, leftOut: LeftOut): AreaYear[] {
   const lines = text.split("\n");
   if (lines.pop() !== "" || lines.length === 0)
     throw new Failure("upstream_truncated", "NOAA sent a file that ends within a line");
-  return lines.flatMap((line, index) => {
-    const year = readLine(line, index + 1, element);
-    return year ? [year] : [];
+  const numbered = lines.map((line, index) => ({ line, number: index + 1 }));
+  const years = leftOut.rows(numbered, ({ line, number }) => readLine(line, number, element));
+  return leftOut.distinct(years, {
+    keyOf: ({ area, year }) => `${area} ${year}`,
+    isAlike: (one, other) => `${one.months}` === `${other.months}`,
+    named: ({ area, year }) => `${area} in ${year}`,
   });
 }
 

@@ -12,6 +12,7 @@ import { iso, MINUTE, parseInstant } from "../../../../shared/time.ts";
 
 import type { Range } from "../../store/rows.ts";
 import { driftFailure, shapeDrift } from "./drift.ts";
+import { decimalOf, LeftOut } from "./left-out.ts";
 import { type Answer, type Fetcher, get, type Provider } from "./upstream.ts";
 
 /** The way to the API. */
@@ -54,16 +55,7 @@ const RATE_WAIT_SECONDS = 60;
 
 const Page = z.object({
   meta: z.object({ symbol: z.string(), interval: z.literal("5min") }),
-  values: z.array(
-    z.object({
-      datetime: z.string(),
-      open: z.string(),
-      high: z.string(),
-      low: z.string(),
-      close: z.string(),
-      volume: z.string(),
-    }),
-  ),
+  values: z.array(z.record(z.string(), z.unknown())),
 });
 
 const ErrorBody = z.object({ status: z.literal("error"), code: z.number(), message: z.string() });
@@ -76,22 +68,24 @@ export async function fetchBars(
   access: TwelveDataAccess,
   { symbol, window, now }: BarsQuery,
   fetcher: Fetcher,
-): Promise<{ bars: Bar[]; sourceUrl: string }> {
+): Promise<{ bars: Bar[]; sourceUrl: string; leftOut: LeftOut }> {
   const headers = { Authorization: `apikey ${access.apiKey.reveal()}` };
   const bars: Bar[] = [];
+  const leftOut = new LeftOut();
   let from = window.from;
   for (let page = 0; from < window.to; page++) {
     if (page === PAGES_MAX)
       throw new Failure("upstream_rejected", `Twelve Data: more than ${PAGES_MAX} pages of bars`);
     const path = requestPath(symbol, { from, to: window.to });
     const answer = await get(fetcher, TWELVE_DATA, `${access.baseUrl}${path}`, headers);
-    const next = readPage(answer, symbol, from);
+    const { sent, bars: next } = readPage(answer, { symbol, from, leftOut });
     bars.push(...next);
-    if (next.length < PAGE_BARS) break;
+    if (sent < PAGE_BARS) break;
     from = (next.at(-1)?.datetime ?? window.to) + BAR_MS;
   }
   return {
     bars: bars.filter(({ datetime }) => datetime + BAR_MS <= now),
+    leftOut,
     sourceUrl: `${access.shownAs}${requestPath(symbol, window)}`,
   };
 }
@@ -111,8 +105,11 @@ function requestPath(symbol: string, { from, to }: Range): string {
   return `time_series?${query}`;
 }
 
-/** The bars of a page, oldest first whatever order they came in. */
-function readPage({ status, text }: Answer, symbol: string, from: number): Bar[] {
+/** The bars of a page, oldest first whatever order they came in, and how many were sent. */
+function readPage(
+  { status, text }: Answer,
+  { symbol, from, leftOut }: { symbol: string; from: number; leftOut: LeftOut },
+): { bars: Bar[]; sent: number } {
   const body = parseJson(text);
   const refused = ErrorBody.safeParse(body);
   if (refused.success) return readRefusal(refused.data);
@@ -124,10 +121,16 @@ function readPage({ status, text }: Answer, symbol: string, from: number): Bar[]
   const { meta, values } = page.data;
   if (meta.symbol.toUpperCase() !== symbol.toUpperCase())
     throw drift(`\`meta.symbol\` is ${JSON.stringify(meta.symbol)}, not ${symbol}`);
-  const bars = values.map(readBar).sort((left, right) => left.datetime - right.datetime);
+  const bars = leftOut
+    .distinct(leftOut.rows(values, readBar), {
+      keyOf: ({ datetime }) => datetime,
+      isAlike: (one, other) => JSON.stringify(one) === JSON.stringify(other),
+      named: ({ datetime }) => `${symbol} at ${iso(datetime)}`,
+    })
+    .sort((left, right) => left.datetime - right.datetime);
   const stray = bars.find(({ datetime }) => datetime < from);
   if (stray) throw drift(`a bar of ${iso(stray.datetime)} came where ${iso(from)} was the first`);
-  return bars;
+  return { bars, sent: values.length };
 }
 
 function parseJson(text: string): unknown {
@@ -139,8 +142,8 @@ function parseJson(text: string): unknown {
 }
 
 /** No bars where there was no trading; else the failure. Its message may quote what was sent. */
-function readRefusal({ code, message }: z.output<typeof ErrorBody>): Bar[] {
-  if (code === 400 && /no data is available/i.test(message)) return [];
+function readRefusal({ code, message }: z.output<typeof ErrorBody>): { bars: Bar[]; sent: number } {
+  if (code === 400 && /no data is available/i.test(message)) return { bars: [], sent: 0 };
   throw refusal(code);
 }
 
@@ -159,13 +162,14 @@ function refusal(code: number): Failure {
 }
 
 function readBar(record: z.output<typeof Page>["values"][number]): Bar {
-  const datetime = /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/.test(record.datetime)
-    ? parseInstant(record.datetime)
-    : null;
-  if (datetime === null) throw fieldDrift("datetime", record.datetime);
+  const opens = record.datetime;
+  const isTime = typeof opens === "string" && /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$/.test(opens);
+  const datetime = isTime ? parseInstant(opens) : null;
+  if (datetime === null) throw fieldDrift("datetime", opens, opens);
   const number = (field: "open" | "high" | "low" | "close" | "volume") => {
-    const value = record[field].trim() === "" ? NaN : Number(record[field]);
-    if (!Number.isFinite(value)) throw fieldDrift(field, record[field]);
+    const text = record[field];
+    const value = typeof text === "string" ? decimalOf(text) : null;
+    if (value === null) throw fieldDrift(field, text, opens);
     return value;
   };
   return {
@@ -178,7 +182,9 @@ function readBar(record: z.output<typeof Page>["values"][number]): Bar {
   };
 }
 
-const fieldDrift = (field: string, value: string) =>
-  drift(`\`${field}\` is ${JSON.stringify(value).slice(0, 40)}`);
+const fieldDrift = (field: string, value: unknown, opens: unknown) => {
+  const shown = value === undefined ? "missing" : JSON.stringify(value).slice(0, 40);
+  return drift(`\`${field}\` is ${shown} in the bar of ${String(opens).slice(0, 20)}`);
+};
 
 const drift = (what: string) => driftFailure("Twelve Data", what);
