@@ -1,11 +1,14 @@
 // `npm run job -- …`: the orchestrator's command line, against the stack that runs on this machine.
 
 import type { parseArgs } from "node:util";
+import { systemClock } from "../../shared/time.ts";
 import { type Backfill, type Run, RunState } from "../../shared/wire/markets.ts";
+import { PROVIDER_IDS } from "../markets/ingest/providers.ts";
 import { backfillView } from "./backfill-view.ts";
 import { meant, paint, readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { eventLine, progressOf, runLine, table } from "./lines.ts";
 import { followBackfill, followRun, type Operator, OperatorError, operatorOf } from "./operator.ts";
+import { linesOf, namedProviders, type ProbeResult, probe, realUpstreams } from "./probe.ts";
 import { stateAt } from "./state.ts";
 
 const USAGE = usageOf("job");
@@ -32,6 +35,9 @@ interface Command {
   wordsMax: number;
   run: (operator: Operator, words: readonly string[], values: Values) => Promise<void>;
 }
+
+/** A command that asks providers, and no stack. */
+const PROBE = "probe";
 
 const COMMANDS: Readonly<Record<string, Command>> = {
   list: { options: [], wordsMax: 0, run: list },
@@ -76,8 +82,12 @@ async function main() {
     return;
   }
   const command = COMMANDS[name];
+  if (name === PROBE) {
+    json = values.json;
+    return probeProviders(words);
+  }
   if (!command) {
-    const known = Object.keys(COMMANDS);
+    const known = [...Object.keys(COMMANDS), PROBE];
     throw new UsageError(
       name ? `there is no command ${name}${meant(name, known)}` : "no command was given",
     );
@@ -111,6 +121,22 @@ function rangeOf(text: string): { first: string; last: string } {
   throw new UsageError(
     `--partition-range ${JSON.stringify(text)} is not <first>:<last>, such as ${example}`,
   );
+}
+
+async function probeProviders([word, ...more]: readonly string[]) {
+  if (more.length > 0) throw new UsageError(`probe takes no ${JSON.stringify(more[0])}`);
+  const providers = namedProviders(word);
+  if (!providers)
+    throw new UsageError(`no provider is named ${word}${meant(word ?? "", PROVIDER_IDS)}`);
+  const results: ProbeResult[] = [];
+  for await (const result of probe(realUpstreams(process.env), { providers, now: systemClock() })) {
+    results.push(result);
+    linesOf(result).forEach(say);
+  }
+  show(results);
+  const isWrong = ({ failure, differences }: ProbeResult) =>
+    failure !== null || differences.some(({ severity }) => severity === "error");
+  if (results.some(isWrong)) process.exitCode = 1;
 }
 
 async function list(operator: Operator) {
