@@ -102,7 +102,6 @@ export async function importJob(
     workspaceId,
     projectId: target.project_id,
     name: target.name,
-    description: "",
     kind: "import",
     threshold: 0,
     resolution: null,

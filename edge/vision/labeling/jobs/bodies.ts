@@ -26,6 +26,9 @@ const threshold = z.number().min(0).max(1).default(THRESHOLD_DEFAULT).meta({
 const resolution = z.number().int().min(64).max(8_192).optional().meta({
   description: "longest side at which frames are looked at; the segmenter's own when omitted",
 });
+/** What people say of a job, when they begin it and later. */
+const Words = z.object({ description: text().max(10_000) }).partial();
+export type JobWords = z.output<typeof Words>;
 /** What a job by text and one by exemplar have in common. */
 const label = {
   project_id: z.uuid(),
@@ -48,7 +51,8 @@ const label = {
     .optional()
     .meta({ description: "beyond the contract: and before here; to the end when omitted" }),
   name: name().max(200).optional(),
-  description: text().max(10_000).default(""),
+  ...Words.shape,
+  description: Words.shape.description.default(""),
   segmenter: name()
     .max(200)
     .optional()
@@ -93,7 +97,7 @@ export const SegmentBody = z.object({
 /** What of a job people change: what is left out stays. */
 export const JobEdit = z.object({
   name: name().max(200).optional(),
-  description: text().max(10_000).optional(),
+  ...Words.shape,
   threshold: z.number().min(0).max(1).optional(),
 });
 export type JobEdit = z.output<typeof JobEdit>;

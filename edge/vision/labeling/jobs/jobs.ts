@@ -14,6 +14,7 @@ import { moveRow } from "../../auth/logged-moves.ts";
 import { idList } from "../../base/sql.ts";
 import type { TaskHead } from "../../tasks/queue/queue.ts";
 import { assertDistinct } from "../classes.ts";
+import type { JobWords } from "./bodies.ts";
 import { MOVES, type Move } from "./states.ts";
 
 /** What a job's `settings` hold: its passes and rounds, and what its segmenter is asked. */
@@ -38,7 +39,7 @@ export interface NewJob {
   workspaceId: string;
   projectId: string;
   name: string;
-  description: string;
+  words?: JobWords;
   kind: Job["kind"];
   threshold: number;
   resolution: number | null;
@@ -84,6 +85,11 @@ export const subjectOf = (jobId: string) => `job:${jobId}`;
 export const topicOf = ({ id, settings }: Pick<JobRow, "id" | "settings">) =>
   `label:${id}:${settings.round}`;
 
+/** Columns of what people say of a job: what they leave out stays, and of a new one is empty. */
+export const wordColumns = ({ description }: JobWords, isNew = false) => ({
+  description: sql`coalesce(${description ?? null}::text, ${isNew ? sql`''` : sql`description`})`,
+});
+
 /**
  * Stores a job; its tasks are enqueued by `planJob`. Fails with `invalid_request` where two of its
  * classes are one.
@@ -101,7 +107,7 @@ export async function insertJob(database: Database, made: NewJob): Promise<strin
     workspaceId: sql`${made.workspaceId}::uuid`,
     projectId: sql`${made.projectId}::uuid`,
     name: sql`${made.name}`,
-    description: sql`${made.description}`,
+    ...wordColumns(made.words ?? {}, true),
     kind: sql`${made.kind}`,
     state: labels ? sql`'queued'` : sql`'completed'`,
     failure: sql`NULL`,

@@ -24,6 +24,7 @@ import {
   moveJob,
   stillRuns,
   subjectOf,
+  wordColumns,
 } from "./jobs.ts";
 import { advanceJob, planJob, promptsOf, relateAnnotations } from "./rounds.ts";
 import { MOVES, type Move } from "./states.ts";
@@ -36,9 +37,9 @@ export async function editJob(
 ): Promise<void> {
   const changes = assignments(jobs, {
     name: sql`${edit.name ?? job.name}`,
-    description: sql`${edit.description ?? job.description}`,
     threshold: sql`${Math.fround(edit.threshold ?? job.threshold)}::real`,
-  } satisfies Record<keyof JobEdit, SQL>);
+    ...wordColumns(edit),
+  });
   // What another threshold shows is counted, which of a million annotations takes its time.
   await patientBatch(database, [sql`UPDATE job SET ${changes} WHERE id = ${job.id}::uuid`]);
 }

@@ -73,7 +73,7 @@ export async function startJob(
     kind,
     projectId: body.project_id,
     name: body.name ?? classNames.slice(0, 200),
-    description: body.description,
+    words: body,
     threshold: body.threshold,
     resolution: body.resolution ?? null,
     fps: body.fps ?? null,
