@@ -8,6 +8,7 @@ const PARTS = [
   "main",
   "baseline",
   "duckdb-baseline",
+  "far-server",
   "soak-samples",
   "soak-world",
   "vision-world",

@@ -22,6 +22,7 @@ const SERIES_SHOWN = 12;
 const Metadata = z.object({
   rows_written: z.number().optional(),
   rows_fetched: z.number().optional(),
+  left_out: z.number().optional(),
   as_of: z.string().nullish(),
   store_version: z.record(z.string(), z.number()).optional(),
   source_url: z.string().optional(),
@@ -170,6 +171,7 @@ const Outcome: FC<{ metadata: Metadata; pipeline: Pipeline | undefined }> = ({
   pipeline,
 }) => {
   const { rows_written, rows_fetched, as_of, covered, source_url, check, empty_reason } = metadata;
+  const { left_out: leftOut = 0 } = metadata;
   const zone = pipeline?.timeZone ?? "UTC";
   if (rows_written === undefined && !source_url) return null;
   return (
@@ -181,6 +183,7 @@ const Outcome: FC<{ metadata: Metadata; pipeline: Pipeline | undefined }> = ({
             facts={[
               ["Rows written", <span class="number">{number(rows_written ?? 0)}</span>],
               ["Rows fetched", <span class="number">{number(rows_fetched ?? 0)}</span>],
+              ["Left out as unreadable", <span class="number">{number(leftOut)}</span>],
               ["as_of", <Moment at={as_of ?? null} zone={zone} seconds />],
               [
                 "Covered",
