@@ -294,9 +294,8 @@ describe.skipIf(!hasChromium)("a form", () => {
     const { page } = await login();
     await page.goto(at(`/runs/${seeded.drifted.run_id}`));
     expect(await page.locator(".trouble").textContent()).toContain("upstream_schema_drift");
-    expect(await page.locator("#arrived + pre").innerText()).toBe(
-      "{response: {total: string, data: [1 of {}]}}",
-    );
+    // The row that could not be read.
+    expect(await page.locator("#arrived + pre").innerText()).toBe("{}");
     await page.getByRole("button", { name: "Run it again" }).click();
     await page.locator(".card .state.succeeded").first().waitFor();
     expect(page.url()).not.toContain(seeded.drifted.run_id);
