@@ -28,16 +28,24 @@ const OPTIONS = {
 
 type Values = ReturnType<typeof parseArgs<{ options: typeof OPTIONS }>>["values"];
 
-interface Command {
+interface CommandArguments {
   /** Options it reads. */
   options: readonly (keyof typeof OPTIONS)[];
   /** Words it takes after its name. */
   wordsMax: number;
+}
+
+/** A command of the stack that runs on this machine. */
+interface StackCommand extends CommandArguments {
   run: (operator: Operator, words: readonly string[], values: Values) => Promise<void>;
 }
 
-/** A command that asks providers, and no stack. */
-const PROBE = "probe";
+/** A command that needs no stack. */
+interface PlainCommand extends CommandArguments {
+  runPlain: (words: readonly string[]) => Promise<void>;
+}
+
+type Command = StackCommand | PlainCommand;
 
 const COMMANDS: Readonly<Record<string, Command>> = {
   list: { options: [], wordsMax: 0, run: list },
@@ -52,6 +60,7 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   events: { options: [], wordsMax: 1, run: events },
   cancel: { options: [], wordsMax: 1, run: cancel },
   "vintage-flags": { options: [], wordsMax: 1, run: vintageFlags },
+  probe: { options: [], wordsMax: 1, runPlain: probeProviders },
   schedules: { options: [], wordsMax: 2, run: schedules },
   ticks: { options: ["limit"], wordsMax: 1, run: ticks },
 };
@@ -82,12 +91,8 @@ async function main() {
     return;
   }
   const command = COMMANDS[name];
-  if (name === PROBE) {
-    json = values.json;
-    return probeProviders(words);
-  }
   if (!command) {
-    const known = [...Object.keys(COMMANDS), PROBE];
+    const known = Object.keys(COMMANDS);
     throw new UsageError(
       name ? `there is no command ${name}${meant(name, known)}` : "no command was given",
     );
@@ -100,6 +105,7 @@ async function main() {
   if (stray) throw new UsageError(`${name} takes no --${stray[0]}`);
   if (words.length > command.wordsMax)
     throw new UsageError(`${name} takes no ${JSON.stringify(words[command.wordsMax])}`);
+  if ("runPlain" in command) return command.runPlain(words);
   await command.run(operatorOf(stateAt()), words, values);
 }
 
@@ -123,8 +129,7 @@ function rangeOf(text: string): { first: string; last: string } {
   );
 }
 
-async function probeProviders([word, ...more]: readonly string[]) {
-  if (more.length > 0) throw new UsageError(`probe takes no ${JSON.stringify(more[0])}`);
+async function probeProviders([word]: readonly string[]) {
   const providers = namedProviders(word);
   if (!providers)
     throw new UsageError(`no provider is named ${word}${meant(word ?? "", PROVIDER_IDS)}`);

@@ -54,14 +54,9 @@ export class LongestFirst extends BaseSequencer {
       projectOf(a) - projectOf(b) || secondsOf(b) - secondsOf(a);
     const shortestFirst = (a: TestSpecification, b: TestSpecification) =>
       secondsOf(a) - secondsOf(b);
-    const { true: long = [], false: others = [] } = Object.groupBy(files, (file) =>
-      isLong(file) ? "true" : "false",
-    );
     const isLimited = Boolean(process.env.TEST_UNTIL);
-    return [
-      ...others.toSorted(longestFirst),
-      ...long.toSorted(isLimited ? shortestFirst : longestFirst),
-    ];
+    const others = files.filter((file) => !isLong(file)).sort(longestFirst);
+    return [...others, ...files.filter(isLong).sort(isLimited ? shortestFirst : longestFirst)];
   }
 }
 

@@ -39,7 +39,8 @@ export const isInState = (state: string): SQL => {
 /** The columns of executions, of a statement that calls their table by its name. */
 export const EXECUTION = columnsOf(tables.run, "run");
 
-const RUN = selection({
+/** What a list and a page tell of an execution before its times. */
+export const EXECUTION_HEAD = {
   run_id: EXECUTION.id,
   job: EXECUTION.job,
   partition: EXECUTION.partition,
@@ -49,6 +50,10 @@ const RUN = selection({
   attempt: EXECUTION.attempt,
   backfill_id: EXECUTION.backfillId,
   launched_by: EXECUTION.launchedBy,
+};
+
+const RUN = selection({
+  ...EXECUTION_HEAD,
   scheduled_at: EXECUTION.scheduledAt,
   created_at: EXECUTION.createdAt,
   available_at: typed<string | null>(wireTime(sql`nullif(available_at, ${HELD})`)),

@@ -5,19 +5,11 @@ import { type SQL, sql } from "drizzle-orm";
 import { type Database, epochMs } from "../../http/database.ts";
 import { type RowOf, rowsOf, selection, typed } from "../../http/selection.ts";
 import type { CheckOutcome, CheckResult } from "./check.ts";
-import { EXECUTION, isInState, STATE } from "./ledger.ts";
+import { EXECUTION, EXECUTION_HEAD, isInState, STATE } from "./ledger.ts";
 import { TICK } from "./ticks.ts";
 
 const SUMMARY = selection({
-  run_id: EXECUTION.id,
-  job: EXECUTION.job,
-  partition: EXECUTION.partition,
-  trigger: EXECUTION.trigger,
-  reconstructed: EXECUTION.reconstructed,
-  state: STATE,
-  attempt: EXECUTION.attempt,
-  backfill_id: EXECUTION.backfillId,
-  launched_by: EXECUTION.launchedBy,
+  ...EXECUTION_HEAD,
   created_at: EXECUTION.createdAt,
   started_at: EXECUTION.startedAt,
   finished_at: EXECUTION.finishedAt,
