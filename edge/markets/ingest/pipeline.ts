@@ -31,8 +31,8 @@ export interface FetchResult {
   /** What of the answer could not be read, and is left out of `series`; the rest is sound. */
   leftOut?: Finding[];
   /**
-   * The answer lacks rows that there are, or may be. As where rows were left out, what is stored
-   * and was not sent stays as it is.
+   * The answer lacks rows that exist, or may exist. Stored rows that it lacks are kept, as they are
+   * where rows were left out.
    */
   isPartial?: boolean;
 }

@@ -33,7 +33,7 @@ export async function fetchCorrections(
       const known = latest.get(one.key);
       if (!known || known.announcedAt <= one.announcedAt) latest.set(one.key, one);
     }
-    // One that cannot be read corrects nothing; the prices are whole without it.
+    // A correction that cannot be read changes no price; the prices are complete without it.
     const unreadRows = leftOut.findings().map(({ count, where }) => unread(where, count));
     return apply({ ...priced, findings: [...(priced.findings ?? []), ...unreadRows] }, latest);
   } catch (thrown) {

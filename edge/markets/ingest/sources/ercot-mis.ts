@@ -91,7 +91,7 @@ export async function fetchDocuments(
     const text = csvOf(await read(site, fetcher, address));
     const records = recordsOfCsv(query.product, text, { kept: query.kept, leftOut: own });
     leftOut.join(own);
-    // One that lacks rows is read again, so that each execution tells of it.
+    // A document that lacks rows is read again, so that each execution has the finding.
     if (own.isEmpty) remember(site.read, id, records);
     return { id, publishedAt, records };
   };

@@ -40,9 +40,10 @@ export class LeftOut {
   }
 
   /**
-   * What `read` makes of each item; null: nobody wants it. An item that it fails on with a changed
-   * format is left out. Where these are more than half, the first failure is thrown, unless the
-   * items are a part of the answer, of which `assertFormat` judges the whole.
+   * The rows that `read` returns for the items; null stands for a row that is not wanted. An item
+   * on which it fails with `upstream_schema_drift` is left out. Where these are more than half of
+   * the items, the first failure is thrown, unless the items are one part of an answer
+   * (`isPart`), whose whole `assertFormat` judges.
    */
   rows<Item, Row>(
     items: readonly Item[],
