@@ -22,6 +22,7 @@ export const ERRORS = {
   unknown_schedule: { status: 404, meaning: "no schedule has this name" },
   unknown_instrument: { status: 404, meaning: "no check knows this instrument" },
   unknown_run: { status: 404, meaning: "no such run" },
+  unknown_refusal: { status: 404, meaning: "no such refused change" },
   unknown_backfill: { status: 404, meaning: "no such backfill" },
   method_not_allowed: { status: 405, meaning: "the path exists, but not for this method" },
   email_taken: { status: 409, meaning: "an account with this email exists" },

@@ -273,7 +273,8 @@ export const backfill = pgTable("backfill", {
 /**
  * One execution of a pipeline over one partition. `queued` and `running` are left by the run's own
  * process, or by the minute cron when `available_at` or `lease_until` passed; the others are final.
- * `late`: the provider had not published the partition when the time to wait for it was over.
+ * `partial`: it committed what was sound, and left some of its series as they were. `late`: the
+ * provider had not published the partition when the time to wait for it was over.
  */
 export const run = pgTable(
   "run",
@@ -290,7 +291,7 @@ export const run = pgTable(
     /** True: its rows are a best-effort baseline, not a forward vintage. */
     reconstructed: boolean("reconstructed").notNull(),
     state: text("state", {
-      enum: ["queued", "running", "succeeded", "failed", "late", "canceled"],
+      enum: ["queued", "running", "succeeded", "partial", "failed", "late", "canceled"],
     }).notNull(),
     /** Rises with every claim and never falls: it is the fence of the run's writes. */
     attempt: integer("attempt").notNull().default(0),
@@ -321,6 +322,45 @@ export const run = pgTable(
     index("run_succeeded").on(table.job, table.finishedAt).where(sql`state = 'succeeded'`),
     check("run_finished", sql`(state IN ('queued', 'running')) = (finished_at IS NULL)`),
     check("run_leased", sql`(state = 'running') = (lease_until IS NOT NULL)`),
+  ],
+);
+
+/**
+ * A change of a series that a run did not commit, since it would withdraw too many of the rows
+ * stored. An operator may accept it; the next run that finds nothing else withdrawn commits it.
+ */
+export const refusal = pgTable(
+  "refusal",
+  {
+    id: uuid("id").primaryKey(),
+    seriesId: integer("series_id")
+      .notNull()
+      .references(() => series.id),
+    job: text("job").notNull(),
+    /** The newest run that was refused it. */
+    runId: uuid("run_id")
+      .notNull()
+      .references(() => run.id),
+    partition: date("partition", { mode: "string" }).notNull(),
+    reconstructed: boolean("reconstructed").notNull(),
+    /** Rows stored in the range that the source was asked for. */
+    stored: integer("stored").notNull(),
+    inserted: integer("inserted").notNull(),
+    revised: integer("revised").notNull(),
+    /** Rows that would be retracted, or become null. */
+    withdrawn: integer("withdrawn").notNull(),
+    /** Rows as `[valid time, instrument, values stored, values sent]`, in the store's order. */
+    changes: jsonb("changes").notNull(),
+    refusedAt: instant("refused_at").notNull(),
+    acceptedAt: instant("accepted_at"),
+    acceptedBy: text("accepted_by"),
+    /** When a commit of the series got through, or another change was refused instead. */
+    endedAt: instant("ended_at"),
+  },
+  (table) => [
+    index("refusal_open").on(table.job, table.seriesId).where(sql`ended_at IS NULL`),
+    index("refusal_newest").on(table.refusedAt),
+    index("refusal_run").on(table.runId),
   ],
 );
 

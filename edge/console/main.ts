@@ -46,6 +46,7 @@ const { app, open, log } = createService<Console>({
     Schedules: "When pipelines run by themselves.",
     Runs: "Executions of a pipeline over one partition.",
     Backfills: "Runs over a range of partitions.",
+    Refusals: "Changes that would withdraw too many rows.",
     Instruments: "What the checks watch, and what is retired.",
     Alerts: "What operators were told of.",
     Snapshots: "Named knowledge times.",

@@ -7,7 +7,7 @@ import { deleteCookie, getCookie, setCookie } from "hono/cookie";
 import { csrf } from "hono/csrf";
 import { HTTPException } from "hono/http-exception";
 import { z } from "zod";
-import { Failure } from "../../shared/errors.ts";
+import { assert, type ErrorCode, Failure } from "../../shared/errors.ts";
 import { parseInstant } from "../../shared/time.ts";
 import type { App } from "../http/app.ts";
 import { holderOf, type TokenHolder } from "../http/keys.ts";
@@ -15,8 +15,10 @@ import { clientAddress, MARK_MS } from "../http/throttle.ts";
 import { setRetired } from "../markets/ingest/instruments.ts";
 import { findBackfill, findExecution } from "../markets/ingest/ledger.ts";
 import {
+  accept,
   cancel,
   launch,
+  launchAccepted,
   resumeBackfill,
   setSchedule,
   startBackfill,
@@ -30,10 +32,12 @@ import { operatorsOf } from "./operators.ts";
 import { AlertsQuery, alertsView } from "./pages/alerts.tsx";
 import { confirmView, planBackfill } from "./pages/backfill-plan.tsx";
 import { backfillsView, backfillView } from "./pages/backfills.tsx";
+import { CalendarQuery, calendarView } from "./pages/calendar.tsx";
 import { checksView } from "./pages/checks.tsx";
 import { EventsQuery, eventsView } from "./pages/events.tsx";
 import { GraphQuery, graphView } from "./pages/graph.tsx";
 import {
+  chooseClock,
   cookieOptions,
   DEVICE_COOKIE,
   goOn,
@@ -49,6 +53,7 @@ import {
 import { Login, Trouble } from "./pages/login.tsx";
 import { overviewView } from "./pages/overview.tsx";
 import { pipelineView } from "./pages/pipeline-page.tsx";
+import { refusalView } from "./pages/refusal.tsx";
 import { runView } from "./pages/run.tsx";
 import { RunsQuery, runsView } from "./pages/runs.tsx";
 import { schedulesView, scheduleView } from "./pages/schedules.tsx";
@@ -267,6 +272,16 @@ function parsed<Shape extends z.ZodType>(shape: Shape, values: unknown): z.outpu
 
 const Id = z.uuid("must be a UUID");
 const idOf = (context: PageContext) => parsed(Id, context.req.param("id"));
+const ID_EXAMPLE = "6f1c2b9e-3d7a-4c55-8a10-2b1f9d0c4e71";
+/** The id in a page's address; what can be none names nothing that there is. */
+function idOfPage(context: PageContext, code: ErrorCode, what: string, list: string): string {
+  const given = context.req.param("id") ?? "";
+  if (Id.safeParse(given).success) return given;
+  const detail =
+    `there is no ${what} ${JSON.stringify(given.slice(0, 64))}: an id looks like ${ID_EXAMPLE}; ` +
+    `find it at ${list}`;
+  throw new Failure(code, detail);
+}
 /** Name of the operator whose session it is. */
 const byOf = (context: PageContext) => context.var.session.operator.name;
 const Instant = z.iso.datetime("must be an instant in UTC").optional();
@@ -289,7 +304,18 @@ function addViews(pages: Pages) {
   view(pages, "/events", (context) =>
     eventsView(ingestOf(context), parsed(EventsQuery, context.req.query())),
   );
-  view(pages, "/runs/:id", (context) => runView(ingestOf(context), idOf(context)));
+  view(pages, "/runs/:id", (context) =>
+    runView(ingestOf(context), idOfPage(context, "unknown_run", "run", "/runs")),
+  );
+  view(pages, "/refusals/:id", (context) =>
+    refusalView(
+      ingestOf(context),
+      idOfPage(context, "unknown_refusal", "refused change", "/checks"),
+    ),
+  );
+  view(pages, "/calendar", (context) =>
+    calendarView(ingestOf(context), parsed(CalendarQuery, context.req.query())),
+  );
   view(pages, "/schedules", (context) => schedulesView(ingestOf(context)));
   view(pages, "/schedules/:name", (context) =>
     scheduleView(
@@ -307,7 +333,12 @@ function addViews(pages: Pages) {
     ),
   );
   view(pages, "/backfills", (context) => backfillsView(ingestOf(context)));
-  view(pages, "/backfills/:id", (context) => backfillView(ingestOf(context), idOf(context)));
+  view(pages, "/backfills/:id", (context) =>
+    backfillView(
+      ingestOf(context),
+      idOfPage(context, "unknown_backfill", "backfill", "/backfills"),
+    ),
+  );
   view(pages, "/graph", (context) =>
     graphView(readApiOf(context.var.service.config), parsed(GraphQuery, context.req.query())).catch(
       (thrown) => {
@@ -318,7 +349,9 @@ function addViews(pages: Pages) {
   view(pages, "/series", (context) => {
     const { config, ingest } = context.var.service;
     const asking = { api: readApiOf(config), url: snippetUrlOf(config), now: ingest.clock() };
-    return seriesView(asking, parsed(SeriesQuery, context.req.query())).catch((thrown) => {
+    const instrument = context.req.queries("instrument");
+    const query = parsed(SeriesQuery, { ...context.req.query(), instrument });
+    return seriesView(asking, query).catch((thrown) => {
       throw asFailure(thrown);
     });
   });
@@ -339,7 +372,22 @@ const BackfillForm = z.object({
   confirmed: z.literal("true").optional(),
 });
 const RetireForm = z.object({ instrument_id: z.string(), retired: z.enum(["true", "false"]) });
+const ClockForm = z.object({ clock: z.string().max(64), back: z.string().optional() });
 const SwitchForm = z.object({ enabled: z.enum(["true", "false"]) });
+
+/** Accepts what a run was refused, and launches the run that commits it. */
+async function acceptAndRun(
+  context: PageContext,
+  which: { runId: string; refusalId?: string },
+): Promise<Response> {
+  const { ingest } = context.var.service;
+  const accepted = await accept(ingest, which, byOf(context));
+  const [first] = accepted;
+  assert(first, "what was accepted is listed");
+  const runId = await launchAccepted(ingest, first, byOf(context));
+  const what = accepted.length === 1 ? first.symbol : `${number(accepted.length)} series`;
+  return goOn(context, `/runs/${runId}`, `Accepted for ${what}; this run commits it.`);
+}
 
 function addForms(pages: Pages) {
   form(pages, "/pipelines/:job/launch", async (context, fields) => {
@@ -378,6 +426,17 @@ function addForms(pages: Pages) {
     if (!run) throw new Failure("unknown_run", "no such run");
     const runId = await launch(ingest, run.job, run.partition, byOf(context));
     return goOn(context, `/runs/${runId}`, "A new run of the same partition is queued.");
+  });
+  form(pages, "/runs/:id/accept", (context) => acceptAndRun(context, { runId: idOf(context) }));
+  form(pages, "/refusals/:id/accept", (context, fields) =>
+    acceptAndRun(context, { runId: parsed(Id, fields.run_id), refusalId: idOf(context) }),
+  );
+  form(pages, "/clock", async (context, fields) => {
+    const { clock, back } = parsed(ClockForm, fields);
+    if (!chooseClock(context, clock)) {
+      throw new Failure("invalid_request", `clock: ${JSON.stringify(clock)} is no time zone`);
+    }
+    return context.redirect(ownPath(back), 303);
   });
   form(pages, "/schedules/:name/switch", async (context, fields) => {
     const name = context.req.param("name") ?? "";

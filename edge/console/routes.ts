@@ -29,6 +29,7 @@ import { backfillRoutes } from "./backfill-routes.ts";
 import { bearerName } from "./bearer.ts";
 import { instrumentRoutes } from "./instrument-routes.ts";
 import { type Console, calendarDay, id, job, limit, partition } from "./parameters.ts";
+import { refusalRoutes } from "./refusal-routes.ts";
 import { operator, type Route, route } from "./route.ts";
 
 const LaunchedRun = z.object({ run_id: z.string().meta({ description: "of the queued run" }) });
@@ -250,6 +251,7 @@ export const routes: readonly Route[] = [
     },
   ),
   ...backfillRoutes,
+  ...refusalRoutes,
   ...alertRoutes,
   route(
     {

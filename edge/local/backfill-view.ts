@@ -6,7 +6,7 @@ import type { Operator } from "./operator.ts";
 
 /** The operator API lists so many runs at once. */
 const LISTED_MAX = 500;
-const UNSOUND = ["failed", "late", "canceled"] as const;
+const UNSOUND = ["partial", "failed", "late", "canceled"] as const;
 const MARKS = 50;
 
 /**

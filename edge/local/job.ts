@@ -3,10 +3,11 @@
 import type { parseArgs } from "node:util";
 import { systemClock } from "../../shared/time.ts";
 import { type Backfill, type Run, RunState } from "../../shared/wire/markets.ts";
+import type { Refusal, RefusedRow } from "../../shared/wire/refusals.ts";
 import { PROVIDER_IDS } from "../markets/ingest/providers.ts";
 import { backfillView } from "./backfill-view.ts";
 import { meant, paint, readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
-import { eventLine, progressOf, runLine, table } from "./lines.ts";
+import { eventLine, progressOf, refusalLine, runLine, table } from "./lines.ts";
 import { followBackfill, followRun, type Operator, OperatorError, operatorOf } from "./operator.ts";
 import { linesOf, namedProviders, type ProbeResult, probe, realUpstreams } from "./probe.ts";
 import { stateAt } from "./state.ts";
@@ -59,6 +60,8 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   runs: { options: ["job", "state", "partition", "backfill", "limit"], wordsMax: 0, run: runs },
   events: { options: [], wordsMax: 1, run: events },
   cancel: { options: [], wordsMax: 1, run: cancel },
+  refusals: { options: ["job", "limit"], wordsMax: 1, run: refusals },
+  accept: { options: ["no-wait"], wordsMax: Infinity, run: accept },
   "vintage-flags": { options: [], wordsMax: 1, run: vintageFlags },
   probe: { options: [], wordsMax: 1, runPlain: probeProviders },
   schedules: { options: [], wordsMax: 2, run: schedules },
@@ -79,7 +82,9 @@ function show(result: unknown, lines: readonly string[] = []) {
 /** States in the colours that the console gives them. */
 const colored = (line: string) =>
   line
-    .replace(/\b(failed|late)\b|CHECK FAILED|\bOFF\b|\bERROR\b/g, (word) => paint("red", word))
+    .replace(/\b(failed|late|partial)\b|CHECK FAILED|\bOFF\b|\bERROR\b/g, (word) =>
+      paint("red", word),
+    )
     .replace(/\b(succeeded|materialized)\b/g, (word) => paint("green", word))
     .replace(/\b(running|queued|waiting)\b/g, (word) => paint("cyan", word));
 
@@ -213,8 +218,7 @@ async function backfill(operator: Operator, [job]: readonly string[], values: Va
   );
   sayBackfill(ended);
   show(ended);
-  const { failed, late, canceled } = ended.runs;
-  if (failed + late + canceled === 0) return;
+  if (progressOf(ended).unsound.length === 0) return;
   process.exitCode = 1;
   say(`Again: npm run job -- backfill --retry-failed ${backfill_id}`);
 }
@@ -268,6 +272,48 @@ async function cancel(operator: Operator, [word]: readonly string[]) {
   if (run.state === "canceled") return;
   process.exitCode = 1;
   say("It had ended before.");
+}
+
+async function refusals(operator: Operator, [refusalId]: readonly string[], values: Values) {
+  if (refusalId) {
+    const found = await operator.refusal(refusalId);
+    const valuesOf = (one: RefusedRow["before"]) => (one ? one.map(String).join(" ") : "–");
+    const rows = found.changes.map(({ Datetime, instrument_id, before, after }) => [
+      ...[Datetime, instrument_id, valuesOf(before), "→"],
+      valuesOf(after),
+    ]);
+    return show(found, [refusalLine(found), ...table(rows)]);
+  }
+  const filter = { job: values.job, state: "open" as const, limit: limitOf(values.limit, 100) };
+  const found = await operator.refusals(filter);
+  show(found, found.length > 0 ? found.map(refusalLine) : ["Nothing is refused."]);
+}
+
+async function accept(operator: Operator, words: readonly string[], values: Values) {
+  required(words[0], "the refusals to accept, by their ids");
+  const accepted: Refusal[] = [];
+  for (const id of words) {
+    const { run_id } = await operator.refusal(id);
+    accepted.push(await operator.acceptRefusal(id, run_id));
+  }
+  accepted.map(refusalLine).forEach(say);
+  // One run commits what was accepted of a job: of its newest partition, which looks back, or of
+  // the partition that a reconstruction was refused.
+  const targets = new Map(
+    accepted.map(({ job, partition, vintage_reconstructed }) => {
+      const named = vintage_reconstructed ? partition : undefined;
+      return [`${job} ${named}`, { job, partition: named }];
+    }),
+  );
+  const ended: Run[] = [];
+  for (const { job, partition } of targets.values()) {
+    const runId = await operator.launch(job, partition);
+    const run = values["no-wait"] ? await operator.run(runId) : await followRun(operator, runId);
+    say(runLine(run));
+    ended.push(run);
+    if (!values["no-wait"] && run.state !== "succeeded") process.exitCode = 1;
+  }
+  show({ accepted, runs: ended });
 }
 
 async function schedules(operator: Operator, [verb, name]: readonly string[]) {

@@ -1,6 +1,7 @@
 // What the commands print of runs and backfills, pure.
 
 import type { Backfill, Run, RunEvent } from "../../shared/wire/markets.ts";
+import type { Refusal } from "../../shared/wire/refusals.ts";
 
 /** Rows with their columns aligned; the last is as long as it likes. */
 export function table(rows: readonly (readonly string[])[]): string[] {
@@ -30,6 +31,14 @@ export function detailOf(run: Run): string {
 export function runLine(run: Run): string {
   const head = `${run.created_at}  ${run.job}  ${run.partition}  ${run.trigger}  ${run.state}`;
   return `${head}${detailOf(run)}  ${run.run_id}`;
+}
+
+/** A refused change in one line. */
+export function refusalLine(refusal: Refusal): string {
+  const { library, symbol, withdrawn, stored, inserted, revised } = refusal;
+  const counts = `${withdrawn} of ${stored} rows would go, ${inserted} come, ${revised} change`;
+  const head = `${refusal.refused_at}  ${refusal.job}  ${refusal.partition}  ${refusal.state}`;
+  return `${head}  ${library}.${symbol}: ${counts}  ${refusal.refusal_id}`;
 }
 
 /** An entry of a run's journal in one line. */

@@ -12,6 +12,7 @@ import {
   type RunState,
   Tick,
 } from "../../shared/wire/markets.ts";
+import { Refusal, RefusedChange } from "../../shared/wire/refusals.ts";
 import { lockHolder, type State } from "./state.ts";
 
 /** Which runs to list; what is undefined does not filter. */
@@ -51,6 +52,14 @@ export interface Operator {
   events(runId: string): Promise<RunEvent[]>;
   partitions(job: string, range?: { first?: string; last?: string }): Promise<PartitionState[]>;
   vintageFlags(job: string): Promise<LateRows[]>;
+  refusals(filter: {
+    job?: string | undefined;
+    state?: Refusal["state"];
+    limit?: number;
+  }): Promise<Refusal[]>;
+  refusal(refusalId: string): Promise<RefusedChange>;
+  /** Names the run whose refused change was looked at. */
+  acceptRefusal(refusalId: string, runId: string): Promise<Refusal>;
   ticks(query: { schedule?: string; limit?: number }): Promise<Tick[]>;
   switchSchedule(schedule: string, enabled: boolean): Promise<void>;
 }
@@ -98,6 +107,10 @@ export function operatorAt(url: string, token: string): Operator {
     partitions: (job, range = {}) =>
       get(z.array(PartitionState), `/jobs/${encodeURIComponent(job)}/partitions?${query(range)}`),
     vintageFlags: (job) => get(z.array(LateRows), `/jobs/${encodeURIComponent(job)}/vintage-flags`),
+    refusals: (values) => get(z.array(Refusal), `/refusals?${query(values)}`),
+    refusal: (refusalId) => get(RefusedChange, `/refusals/${encodeURIComponent(refusalId)}`),
+    acceptRefusal: (refusalId, run_id) =>
+      post(Refusal, `/refusals/${encodeURIComponent(refusalId)}/accept`, { run_id }),
     ticks: (values) => get(z.array(Tick), `/ticks?${query(values)}`),
     switchSchedule: async (schedule, enabled) => {
       await ask("PATCH", `/schedules/${encodeURIComponent(schedule)}`, { enabled });

@@ -18,7 +18,7 @@ export interface Roles {
 
 /** Tables whose rows a writer may delete: collected objects, archived vintages, old journals. */
 const DELETABLE = {
-  markets: ["segment", "vintage", "run_event", "alert", "discarded_object"],
+  markets: ["segment", "vintage", "run_event", "refusal", "alert", "discarded_object"],
   graph: [],
 };
 

@@ -299,14 +299,15 @@ export const GraphNeighbourhood = z
 export type GraphNeighbourhood = z.infer<typeof GraphNeighbourhood>;
 
 /**
- * `waiting`: its provider has not published the partition yet; it is asked again. `late`: the time
- * to wait was over before it published.
+ * `waiting`: its provider has not published yet, and is asked again; `late`: it did not in time.
+ * `partial`: the run left series as they were that were refused or not sent.
  */
 export const RunState = z.enum([
   "queued",
   "waiting",
   "running",
   "succeeded",
+  "partial",
   "failed",
   "late",
   "canceled",
@@ -368,6 +369,7 @@ export const Backfill = z
         waiting: z.int().meta({ description: "wait for their provider to publish" }),
         running: z.int().meta({ description: "are at work" }),
         succeeded: z.int().meta({ description: "did what they were to do" }),
+        partial: z.int().meta({ description: "left some series as they were" }),
         failed: z.int().meta({ description: "did not" }),
         late: z.int().meta({ description: "gave up waiting for their provider" }),
         canceled: z.int().meta({ description: "were canceled by an operator" }),
@@ -484,8 +486,17 @@ export const PartitionState = z
   .object({
     partition: z.string().meta({ description: "key: the day it begins on" }),
     state: z
-      .enum(["materialized", "waiting", "queued", "running", "failed", "late", "missing"])
-      .meta({ description: "waiting: its provider has not published it yet" }),
+      .enum([
+        "materialized",
+        "partial",
+        "waiting",
+        "queued",
+        "running",
+        "failed",
+        "late",
+        "missing",
+      ])
+      .meta({ description: "partial: without some of its series; waiting: not published yet" }),
     run_id: z.string().nullable().meta({ description: "its newest run" }),
     finished_at: instant.nullable().meta({ description: "when its newest run ended" }),
     error_code: z.string().nullable().meta({ description: "why that run failed" }),

@@ -2,8 +2,14 @@
 // library, and clocks across daylight-saving changes.
 
 import { describe, expect, it } from "vitest";
-import { chartOf, columnsOf, instrumentsOf } from "../../edge/console/pages/chart.ts";
-import { distance, length, localTime } from "../../edge/console/pages/words.ts";
+import {
+  chartOf,
+  columnsOf,
+  instrumentsOf,
+  overlaidAtFirst,
+  overlayOf,
+} from "../../edge/console/pages/chart.ts";
+import { distance, isDated, length, readClock, zonesOf } from "../../edge/console/pages/words.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
 import type { SeriesRecord } from "../../shared/wire/markets.ts";
 
@@ -53,7 +59,7 @@ describe("a chart", () => {
       instrument: "prices.intraday.ung",
       column: "volume",
     });
-    expect(drawn.lines).toEqual([{ name: "as of never", values: [900] }]);
+    expect(drawn.lines).toEqual([{ name: "as of never", values: [900], hue: 0, dashed: false }]);
     expect(drawn).toMatchObject({ added: 0, gone: 0, revised: [] });
   });
 
@@ -73,19 +79,75 @@ describe("a chart", () => {
   });
 });
 
+describe("several instruments of one symbol", () => {
+  const records = [
+    sun(0, 5),
+    wind(0, 9),
+    sun(1, 6),
+    record(0, "power.fuel.erco.price", { value: 99 }),
+  ];
+  const unitOf = (instrument: string) => (instrument.endsWith("price") ? "$/MWh" : "MWh");
+
+  it("share a chart at first where they share the unit of most", () => {
+    expect(overlaidAtFirst(records, "value", unitOf)).toEqual([
+      ...["power.fuel.erco.sun", "power.fuel.erco.wnd"],
+    ]);
+    const many = Array.from({ length: 12 }, (_, index) =>
+      record(0, `power.fuel.erco.f${String(index).padStart(2, "0")}`, { value: index * -10 }),
+    );
+    // The largest, whatever their sign, in the order of their names.
+    expect(overlaidAtFirst(many, "value", () => "MWh")).toEqual(
+      many.slice(4).map(({ instrument_id }) => instrument_id),
+    );
+  });
+
+  it("are a line each, on the times of all", () => {
+    const drawn = overlayOf({ records, asOf: iso(FROM) }, "value", [
+      { instrument: "power.fuel.erco.sun", name: "Solar" },
+      { instrument: "power.fuel.erco.wnd", name: "Wind" },
+    ]);
+    expect(drawn.times).toEqual([FROM / 1_000, FROM / 1_000 + 3_600]);
+    expect(drawn.lines).toEqual([
+      { name: "Solar", values: [5, 6], hue: 0, dashed: false },
+      { name: "Wind", values: [9, null], hue: 1, dashed: false },
+    ]);
+  });
+});
+
 describe("a market's clock", () => {
   it("is told apart in the hour that comes twice, and skips the one that does not come", () => {
-    const at = (text: string) => localTime(Date.parse(text), "America/Chicago");
+    const at = (text: string) => {
+      const { time, zone } = readClock(Date.parse(text), "America/Chicago");
+      return `${time} ${zone}`;
+    };
     expect(at("2026-11-01T06:30Z")).toBe("01:30 CDT");
     expect(at("2026-11-01T07:30Z")).toBe("01:30 CST");
     expect(at("2026-03-08T07:59Z")).toBe("01:59 CST");
     expect(at("2026-03-08T08:00Z")).toBe("03:00 CDT");
   });
 
-  it("names its day where it is another than in UTC", () => {
-    expect(localTime(Date.parse("2026-01-01T03:00Z"), "America/New_York")).toBe(
-      "Dec 31, 22:00 EST",
-    );
+  it("names its own day", () => {
+    expect(readClock(Date.parse("2026-01-01T03:00:05Z"), "America/New_York")).toEqual({
+      day: "2025-12-31",
+      time: "22:00",
+      seconds: "22:00:05",
+      zone: "EST",
+    });
+  });
+
+  it("comes first or beside, as the reader chose", () => {
+    const market = "America/New_York";
+    expect(zonesOf("utc", market)).toEqual(["UTC", market]);
+    expect(zonesOf("utc")).toEqual(["UTC", null]);
+    expect(zonesOf("market", market)).toEqual([market, "UTC"]);
+    expect(zonesOf("market")).toEqual(["UTC", null]);
+    expect(zonesOf("Europe/Berlin", market)).toEqual(["Europe/Berlin", "UTC"]);
+  });
+
+  it("is of no use to values that are labelled by dates", () => {
+    expect(["P1D", "P7D", "P1M", "PT1H", "PT5M", null].map(isDated)).toEqual([
+      ...[true, true, true, false, false, false],
+    ]);
   });
 });
 

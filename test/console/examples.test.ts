@@ -3,9 +3,11 @@
 import { join } from "node:path";
 import { afterAll, beforeAll, describe } from "vitest";
 import { followBackfill, followRun } from "../../edge/local/operator.ts";
+import type { SandboxAnswer } from "../../edge/local/sandbox/answers.ts";
 import { startSandbox } from "../../edge/local/sandbox/server.ts";
 import { isoDay, systemClock } from "../../shared/time.ts";
 import { exampleTests } from "../support/examples.ts";
+import { distorted, isErcotDemand } from "../support/provider-faults.ts";
 import { alertsTo, startReceiver } from "../support/receiver.ts";
 import { createWorld, DAY, dayWithTime, onlySchedules, type World } from "../support/world.ts";
 
@@ -15,11 +17,13 @@ const DAY_SHOWN = "2026-01-31";
 
 let world: World;
 let sandbox: Awaited<ReturnType<typeof startSandbox>>;
-let ids: { run: string; backfill: string };
+let ids: { run: string; backfill: string; refused: string; refusal: string };
 
 beforeAll(async () => {
   await dayWithTime();
-  sandbox = await startSandbox({ clock: () => Date.parse(DAY_SHOWN) + 3 * DAY });
+  const clock = () => Date.parse(DAY_SHOWN) + 3 * DAY;
+  let fault: ((url: URL) => SandboxAnswer) | undefined;
+  sandbox = await startSandbox({ clock, fault: (url) => fault?.(url) });
   const receiver = await startReceiver(WEBHOOK_SECRET);
   world = await createWorld({
     services: ["markets", "console"],
@@ -40,7 +44,15 @@ beforeAll(async () => {
     method: "POST",
     headers: { Authorization: `Bearer ${world.operatorToken}` },
   });
-  ids = { run: run.run_id, backfill: backfill.backfill_id };
+  fault = distorted((row) => (isErcotDemand(row) ? { ...row, value: null } : row), clock);
+  const refused = await followRun(operator, await operator.launch("grid_region", DAY_SHOWN));
+  const [refusal] = await operator.refusals({ state: "open" });
+  ids = {
+    run: run.run_id,
+    backfill: backfill.backfill_id,
+    refused: refused.run_id,
+    refusal: refusal?.refusal_id ?? "",
+  };
 });
 afterAll(() => sandbox.close());
 
@@ -71,6 +83,8 @@ describe("the operator API's description", () => {
     replaced: () => ({
       [`runs/${ID}`]: `runs/${ids.run}`,
       [`backfills/${ID}`]: `backfills/${ids.backfill}`,
+      [`refusals/${ID}`]: `refusals/${ids.refusal}`,
+      [`"run_id":"${ID}"`]: `"run_id":"${ids.refused}"`,
     }),
     stable,
   });

@@ -114,7 +114,7 @@ export function glanceTests({ world, seeded, login, at, pages }: Pages) {
         page.evaluate(`getComputedStyle(document.querySelector("${selector}")).backgroundColor`);
       await page.goto(at("/pipelines/grid_region"));
       const cell = page.locator(`#partition-${day}`);
-      expect(await cell.getAttribute("title")).toBe(`${day}: waiting. ${reason}`);
+      expect(await cell.locator(".told").textContent()).toBe(`${day}: waiting. ${reason}`);
       const waits = await colour(`#partition-${day}`);
       for (const state of ["queued", "late", "running", "materialized", "failed"]) {
         expect([state, await colour(`.legend .cell.${state}`)]).not.toEqual([state, waits]);
@@ -163,7 +163,7 @@ export function glanceTests({ world, seeded, login, at, pages }: Pages) {
       const data = JSON.parse(
         (await page.locator("[data-chart]").getAttribute("data-chart")) ?? "",
       );
-      expect(data).toMatchObject({ unit: "MWh", zone: "America/Chicago" });
+      expect(data).toMatchObject({ unit: "MWh", clocks: ["UTC", "America/Chicago"] });
       expect(await page.locator("#vintages ~ table .local").first().innerText()).toMatch(/C[SD]T/);
     });
 

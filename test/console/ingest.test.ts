@@ -5,18 +5,18 @@ import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { followBackfill, followRun } from "../../edge/local/operator.ts";
 import type { SandboxAnswer } from "../../edge/local/sandbox/answers.ts";
-import { answerEia } from "../../edge/local/sandbox/eia.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
 import {
   claimExecution,
+  completeExecution,
   createExecution,
-  succeedExecution,
 } from "../../edge/markets/ingest/ledger.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import { latestTick } from "../../edge/markets/ingest/schedule.ts";
 import { HOUR, iso, isoDay, MINUTE, systemClock } from "../../shared/time.ts";
 import { GraphEntity, GraphNeighbourhood, SeriesRecord } from "../../shared/wire/markets.ts";
-import { type EiaRecord, eiaPage } from "../support/recordings.ts";
+import { distorted, isErcotDemand } from "../support/provider-faults.ts";
+import type { EiaRecord } from "../support/recordings.ts";
 import {
   commitHours,
   createWorld,
@@ -241,27 +241,8 @@ describe("a faulty provider", () => {
     });
   });
 
-  /** The provider's true answer, changed row by row; undefined leaves a row out. */
   const distort = (change: (row: EiaRecord) => EiaRecord | undefined) => {
-    fault = (url) => {
-      const asked = new URL(url);
-      const all: EiaRecord[] = [];
-      for (let offset = 0, total = 1; offset < total; offset += 5_000) {
-        asked.searchParams.set("offset", String(offset));
-        const { response } = answerEia(asked, providerNow).body as {
-          response: { total: string; data: EiaRecord[] };
-        };
-        total = Number(response.total);
-        all.push(...response.data);
-      }
-      return {
-        status: 200,
-        body: eiaPage(
-          all.flatMap((row) => change(row) ?? []),
-          url,
-        ),
-      };
-    };
+    fault = distorted(change, () => providerNow);
   };
 
   it("cannot make a partial answer into mass retractions", async () => {
@@ -270,21 +251,19 @@ describe("a faulty provider", () => {
     distort((row) => (row.period === hour ? row : undefined));
     const run = await launch();
     expect(run).toMatchObject({ state: "failed", error_code: "gate_rejected" });
-    expect(run.error_detail).toContain("mass_retraction");
+    expect(run.error_detail).toContain("rows would be withdrawn in");
     expect(await vintages()).toBe(before);
   });
 
-  const isErcoDemand = ({ respondent, type }: EiaRecord) => respondent === "ERCO" && type === "D";
-
   it("cannot blank a series, and does not pass over one it left out", async () => {
     const before = await series("");
-    distort((row) => (isErcoDemand(row) ? { ...row, value: null } : row));
+    distort((row) => (isErcotDemand(row) ? { ...row, value: null } : row));
     expect((await launch()).metadata).toMatchObject({
-      check: { passed: false, reason: "mass_retraction: erco" },
+      check: { passed: false, reason: expect.stringMatching(/rows would be withdrawn in ERCO$/) },
     });
-    distort((row) => (isErcoDemand(row) ? undefined : row));
+    distort((row) => (isErcotDemand(row) ? undefined : row));
     expect((await launch()).metadata).toMatchObject({
-      check: { passed: false, reason: "missing_series: erco" },
+      check: { passed: false, reason: "1 series missing from the answer in ERCO" },
     });
     expect(await series("")).toEqual(before);
   });
@@ -292,11 +271,16 @@ describe("a faulty provider", () => {
   it("spoils only the series whose rows are bad, and the check says which", async () => {
     const before = await series("");
     providerNow += HOUR;
-    distort((row) => (isErcoDemand(row) ? { ...row, value: "0" } : row));
+    distort((row) => (isErcotDemand(row) ? { ...row, value: "0" } : row));
     const run = await launch();
     expect(run).toMatchObject({
-      state: "succeeded",
-      metadata: { check: { passed: false, reason: "implausible_demand: erco" } },
+      state: "partial",
+      metadata: {
+        check: {
+          passed: false,
+          reason: expect.stringMatching(/^\d+ implausible values of demand in ERCO$/),
+        },
+      },
     });
     expect(Number(run.metadata?.rows_written)).toBeGreaterThan(30);
     expect(await series("")).toEqual(before);
@@ -320,6 +304,7 @@ describe("a lost process", () => {
   };
 
   const nothingDone = {
+    isPartial: false,
     metadata: { rows_written: -1 },
     covered: { from: 0, to: 1 },
     revised: {},
@@ -347,7 +332,7 @@ describe("a lost process", () => {
     const lost = await lose();
     await world.tick(systemClock());
     const finished = await followRun(world.operator, lost.run_id);
-    await succeedExecution(world.database, lost, nothingDone, systemClock());
+    await completeExecution(world.database, lost, nothingDone, systemClock());
     expect(await world.operator.run(lost.run_id)).toEqual(finished);
   });
 
@@ -358,7 +343,7 @@ describe("a lost process", () => {
     );
     const successor = await claimExecution(world.database, lost.run_id, systemClock(), leaseMs);
     expect(successor).toMatchObject({ attempt: 2 });
-    await succeedExecution(world.database, lost, nothingDone, systemClock());
+    await completeExecution(world.database, lost, nothingDone, systemClock());
     expect(await world.operator.run(lost.run_id)).toMatchObject({ state: "running", attempt: 2 });
   });
 

@@ -10,6 +10,7 @@ import {
   impossible,
   seedConsole,
 } from "../support/console-world.ts";
+import { choiceTests } from "./choice-tests.ts";
 import { glanceTests } from "./glance-tests.ts";
 
 let world: ConsoleWorld;
@@ -47,6 +48,8 @@ const pages = () => [
   `/runs/${seeded.rejected.run_id}`,
   `/runs/${seeded.late.run_id}`,
   `/runs/${seeded.waiting.run_id}`,
+  `/runs/${seeded.refused.run_id}`,
+  `/refusals/${seeded.refusalId}`,
   "/runs?state=waiting",
   "/schedules",
   "/schedules/grid_region",
@@ -54,6 +57,8 @@ const pages = () => [
   "/alerts",
   "/timeline",
   "/timeline?hours=1",
+  "/calendar",
+  "/calendar?month=2026-02&job=gas_storage",
   "/events",
   "/events?q=gate&level=error",
   "/graph",
@@ -332,6 +337,7 @@ describe.skipIf(!hasChromium)("a form", () => {
   });
 });
 
+choiceTests({ world: () => world, login, at });
 glanceTests({ world: () => world, seeded: () => seeded, login, at, pages });
 
 describe.skipIf(!hasChromium)("the series page", () => {

@@ -89,7 +89,7 @@ describe("degree days", () => {
     providerNow = appearsAt(before, "cddcst");
     const run = await launch("degree_days");
     expect(run).toMatchObject({ state: "failed", error_code: "gate_rejected" });
-    expect(run.error_detail).toContain("older_than_last");
+    expect(run.error_detail).toContain("the file is older than the last one");
     providerNow = appearsAt(newest, "cddcst");
     expect(await series("weather", "cdd")).toEqual(rows);
   });

@@ -187,7 +187,7 @@ describe("an incident", () => {
     daily.gate = (fetched, context) => {
       const findings =
         calls++ % 2 === 1 && broken
-          ? [{ severity: "error" as const, rule: "off_grid", count: 1, where: "one" }]
+          ? [{ severity: "error" as const, rule: "off_grid" as const, count: 1, where: "one" }]
           : [];
       return { accepted: [...gate(fetched, context).accepted], findings };
     };
@@ -195,7 +195,7 @@ describe("an incident", () => {
       await minute(START);
       expect(told()).toEqual(["alert.failed"]);
       expect(receiver.arrivals[0]?.body.data).toMatchObject({
-        detail: `the read-back check of ${TODAY}: off_grid: one`,
+        detail: `the read-back check of ${TODAY}: 1 row between two valid times in ONE`,
       });
       broken = false;
       await minute(START + HOUR);

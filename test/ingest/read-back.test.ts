@@ -100,14 +100,15 @@ describe("a read-back check", () => {
   it("names its schema and counts its failures", async () => {
     secondFindings = [
       finding("error", "off_grid", 1, "one"),
-      finding("error", "repeated", 3, "one"),
+      finding("error", "duplicate_key", 3, "one"),
       finding("warning", "spike", 1, "one"),
     ];
     expect(await checkOf("daily", TODAY)).toMatchObject({
       passed: false,
       schema: "power.daily",
       failures: 2,
-      reason: "off_grid: one; repeated: one",
+      reason: "1 row between two valid times in ONE; 3 rows sent twice in ONE",
+      warnings: ["1 spike in ONE", "the newest data is older than usual"],
     });
   });
 
@@ -124,7 +125,9 @@ describe("a read-back check", () => {
     expect(await checkOf("daily", "2025-02-03")).toMatchObject({ passed: true, warnings: [] });
     published = new Map([["one", Date.parse("2025-03-03T01:00Z")]]);
     judged = [];
-    expect(await checkOf("daily", "2025-03-03")).toMatchObject({ warnings: ["aging"] });
+    expect(await checkOf("daily", "2025-03-03")).toMatchObject({
+      warnings: ["the newest data is older than usual"],
+    });
   });
 
   it("measures freshness by the newest knowledge time that it read, not by the clock", async () => {

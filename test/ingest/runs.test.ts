@@ -298,7 +298,7 @@ describe("what a run leaves behind", () => {
 
   it("is the offending rows of what the gate refused", async () => {
     const row = { datetime: THURSDAY, instrumentId: "power.daily.one", values: [-1] };
-    script.refuses = [offending("error", "below_zero", [row], "one")];
+    script.refuses = [offending("error", "out_of_bounds", [row], "one")];
     script.published = new Map([["2026-06-18T00:00:00Z", -1]]);
     await launch(ingest.parts, "daily");
     await ingest.consume();
@@ -308,7 +308,7 @@ describe("what a run leaves behind", () => {
       metadata: {
         findings: [
           {
-            rule: "below_zero",
+            rule: "out_of_bounds",
             samples: [{ Datetime: iso(THURSDAY), instrument_id: "power.daily.one", values: [-1] }],
           },
         ],

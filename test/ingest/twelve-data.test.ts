@@ -280,7 +280,7 @@ describe("the intraday gate", () => {
 
   it("tells of holes inside a session, and takes the rest", () => {
     const { found, accepted } = judged(rows.filter((_, index) => index !== 10 && index !== 40));
-    expect([found, accepted.length]).toEqual([["warning holes 2"], 1]);
+    expect([found, accepted.length]).toEqual([["warning missing_bars 2"], 1]);
   });
 
   it("takes nothing for an answer: told of where there was a session, normal where there was none", () => {

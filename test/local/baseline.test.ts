@@ -98,6 +98,7 @@ function scripted(jobs: Job[]) {
         waiting: 0,
         running: 0,
         succeeded: 0,
+        partial: 0,
         failed: 0,
         late: 0,
         canceled: 0,

@@ -6,7 +6,16 @@ import { barOf, detailOf, eventLine, table } from "../../edge/local/lines.ts";
 import type { RunFilter } from "../../edge/local/operator.ts";
 import type { Backfill, Run } from "../../shared/wire/markets.ts";
 
-const counts = { queued: 0, waiting: 0, running: 0, succeeded: 0, failed: 0, late: 0, canceled: 0 };
+const counts = {
+  queued: 0,
+  waiting: 0,
+  running: 0,
+  succeeded: 0,
+  partial: 0,
+  failed: 0,
+  late: 0,
+  canceled: 0,
+};
 
 it("aligns columns, and leaves no blanks at the end", () => {
   expect(table([["a", "long", "x"], ["longer", "b", ""], ["c"]])).toEqual([

@@ -18,7 +18,7 @@ interface SeriesRows {
   symbol: string;
   values: readonly number[];
   askedAtSeq?: number;
-  mayRetract?: () => boolean;
+  mayWithdraw?: () => boolean;
 }
 
 const commitThem = (wanted: readonly SeriesRows[], runId = "run") =>
@@ -73,7 +73,7 @@ describe("several series", () => {
 
   it("are refused one by one", async () => {
     const outcomes = await commitThem([
-      { symbol: "a", values: [], mayRetract: () => false },
+      { symbol: "a", values: [], mayWithdraw: () => false },
       { symbol: "b", values: [4, 4], askedAtSeq: 1 },
       { symbol: "c", values: [8, 6, 7], askedAtSeq: 1 },
     ]);

@@ -26,6 +26,8 @@ export interface WindowOptions {
   width?: number;
   dark?: boolean;
   javaScript?: boolean;
+  /** Its IANA time zone; that of this machine when omitted. */
+  timezone?: string;
 }
 
 /** A window of its own, with its own cookies; it is closed when its test ends. */
@@ -33,6 +35,7 @@ export async function openWindow({
   width = 1280,
   dark = false,
   javaScript = true,
+  timezone,
 }: WindowOptions = {}): Promise<Window> {
   browser ??= await chromium.launch({
     executablePath: "/usr/bin/chromium",
@@ -42,6 +45,7 @@ export async function openWindow({
     viewport: { width, height: width < 600 ? 844 : 800 },
     colorScheme: dark ? "dark" : "light",
     javaScriptEnabled: javaScript,
+    ...(timezone ? { timezoneId: timezone } : {}),
   });
   opened.push(context);
   const page = await context.newPage();

@@ -7,6 +7,7 @@ import { followBackfill, followRun } from "../../edge/local/operator.ts";
 import type { SandboxAnswer } from "../../edge/local/sandbox/answers.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
 import { HOUR, iso, isoDay, systemClock } from "../../shared/time.ts";
+import { distorted, isErcotDemand } from "./provider-faults.ts";
 import { createWorld, DAY, dayWithTime, onlySchedules, type World } from "./world.ts";
 
 export interface ConsoleWorld extends World {
@@ -80,6 +81,11 @@ export async function seedConsole(world: ConsoleWorld) {
   const rejected = await launch(world.day(3));
   world.spoil(() => ({ status: 200, body: { response: { total: "1", data: [{}] } } }));
   const drifted = await launch(world.day(12));
+  world.spoil(
+    distorted((row) => (isErcotDemand(row) ? { ...row, value: null } : row), systemClock),
+  );
+  const refused = await launch();
+  const [refusal] = await world.operator.refusals({ state: "open" });
   world.spoil(undefined);
   const request = { job: "grid_region", first: world.day(40), last: world.day(33) };
   const backfill = await world.operator.startBackfill(request);
@@ -105,6 +111,8 @@ export async function seedConsole(world: ConsoleWorld) {
     drifted,
     late,
     waiting,
+    refused,
+    refusalId: refusal?.refusal_id ?? "",
     backfillId: backfill.backfill_id,
     /** The symbol that was revised most. */
     revised: rows[0]?.symbol ?? "",

@@ -96,7 +96,7 @@ export async function scriptedIngest(options: {
     },
     reset: async () => {
       ingest.queue = [];
-      await owner.query(`TRUNCATE alert, housekeeping, run_event, tick, schedule, run, backfill, vintage,
+      await owner.query(`TRUNCATE alert, housekeeping, run_event, tick, schedule, refusal, run, backfill, vintage,
         ingest_memo, segment, series CASCADE`);
     },
     close: async () => {

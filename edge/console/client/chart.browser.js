@@ -1,6 +1,6 @@
 // @ts-check
-// Draws the series page's chart: a line for each knowledge time on one axis, UTC below, the
-// market's clock above. Colours come from the page's style, so that dark and light both fit.
+// Draws charts: lines on one axis, the reader's clock below, another one above. Colours come from
+// the page's style, so that dark and light both fit.
 
 /** @type {any} */
 const Package = /** @type {any} */ (globalThis).uPlot;
@@ -21,10 +21,11 @@ function colour(/** @type {string} */ name) {
 
 /** @param {HTMLElement} holder */
 function draw(holder) {
-  const { times, lines, revised, zone, unit } = JSON.parse(holder.dataset.chart ?? "{}");
+  const { times, lines, revised, clocks, dated, unit } = JSON.parse(holder.dataset.chart ?? "{}");
+  const [zone, beside] = clocks;
   const narrow = holder.clientWidth < 600;
   const days = (times.at(-1) - times[0]) / 86_400;
-  const stroke = ["--line-a", "--line-b"].map(colour);
+  const withHours = !dated && days <= DAYS_WITH_HOURS;
   const axis = {
     stroke: colour("--muted"),
     grid: { stroke: colour("--line"), width: 1 },
@@ -42,11 +43,12 @@ function draw(holder) {
   const options = {
     width: holder.clientWidth,
     height: narrow ? HEIGHT_NARROW : HEIGHT,
-    tzDate: (/** @type {number} */ seconds) => Package.tzDate(new Date(seconds * 1_000), "Etc/UTC"),
+    tzDate: (/** @type {number} */ seconds) =>
+      Package.tzDate(new Date(seconds * 1_000), zone === "UTC" ? "Etc/UTC" : zone),
     scales: { x: { time: true } },
     legend: { live: true },
     axes: [
-      clockAxis(axis, "UTC", days, narrow),
+      clockAxis({ ...axis, side: 2 }, zone, { days, withHours, narrow }),
       {
         ...axis,
         ...(unit ? { label: unit, labelSize: 18, labelFont: "12px system-ui" } : {}),
@@ -54,19 +56,27 @@ function draw(holder) {
         values: (/** @type {unknown} */ _, /** @type {number[]} */ marks) => marks.map(short),
       },
       // Over months the hour of a day says nothing.
-      ...(zone === "UTC" || days > DAYS_WITH_HOURS ? [] : [clockAxis(axis, zone, days, narrow)]),
+      ...(beside && withHours
+        ? [
+            clockAxis({ ...axis, side: 0, grid: { show: false } }, beside, {
+              days,
+              withHours,
+              narrow,
+            }),
+          ]
+        : []),
     ],
     series: [
       {
-        label: "UTC",
+        label: dated ? "Date" : nameOf(zone),
         value: (/** @type {unknown} */ _, /** @type {number | null} */ at) =>
-          at === null ? "–" : both(at, zone),
+          at === null ? "–" : both(at, zone, beside, dated),
       },
-      ...lines.map((/** @type {{ name: string }} */ { name }, /** @type {number} */ index) => ({
-        label: name,
-        stroke: stroke[index],
-        width: index === 0 ? 2 : 1.5,
-        dash: index === 0 ? [] : [6, 4],
+      ...lines.map((/** @type {{ name: string, hue: number, dashed: boolean }} */ line) => ({
+        label: line.name,
+        stroke: colour(`--line-${line.hue}`),
+        width: line.dashed ? 1.5 : 2,
+        dash: line.dashed ? [6, 4] : [],
         points: { show: times.length < 40 },
         value: (/** @type {unknown} */ _, /** @type {number | null} */ value) =>
           value === null ? "–" : `${value.toLocaleString("en-US")} ${unit ?? ""}`,
@@ -93,44 +103,49 @@ const short = (/** @type {number} */ value) =>
     : value.toLocaleString("en-US", { maximumFractionDigits: 4 });
 
 function clock(/** @type {string} */ zone, /** @type {Intl.DateTimeFormatOptions} */ more) {
-  return new Intl.DateTimeFormat("en-GB", { timeZone: zone, hourCycle: "h23", ...more });
+  // This locale writes dates as 2026-01-31.
+  return new Intl.DateTimeFormat("en-CA", { timeZone: zone, hourCycle: "h23", ...more });
 }
 
-function both(/** @type {number} */ seconds, /** @type {string} */ zone) {
+const nameOf = (/** @type {string} */ zone) =>
+  zone === "UTC" ? "UTC" : `${zone.split("/").at(-1)?.replaceAll("_", " ")} time`;
+
+/** An instant by one clock and, where there is one, another beside it. */
+function both(
+  /** @type {number} */ seconds,
+  /** @type {string} */ zone,
+  /** @type {string | null} */ beside,
+  /** @type {boolean} */ dated,
+) {
   const date = new Date(seconds * 1_000);
-  const utc = date.toISOString().slice(0, 16).replace("T", " ");
-  if (zone === "UTC") return utc;
-  const local = clock(zone, { weekday: "short", hour: "2-digit", minute: "2-digit" }).format(date);
-  return `${utc} · ${local} ${zone.split("/").at(-1)?.replace("_", " ")}`;
+  const day = clock(zone, { year: "numeric", month: "2-digit", day: "2-digit" }).format(date);
+  if (dated) return day;
+  const read = (/** @type {string} */ one) =>
+    clock(one, { hour: "2-digit", minute: "2-digit", timeZoneName: "short" }).format(date);
+  return `${day} ${read(zone)}${beside ? ` · ${read(beside)}` : ""}`;
 }
 
-/** A time axis as clocks of a zone show it: UTC below, a market's above. */
+/** A time axis as the clocks of a zone show it. */
 function clockAxis(
   /** @type {object} */ axis,
   /** @type {string} */ zone,
-  /** @type {number} */ days,
-  /** @type {boolean} */ narrow,
+  /** @type {{ days: number, withHours: boolean, narrow: boolean }} */ { days, withHours, narrow },
 ) {
-  const below = zone === "UTC";
   const time = clock(zone, { hour: "2-digit", minute: "2-digit" });
-  const day = clock(zone, { day: "numeric", month: "short" });
-  const month = clock(zone, { month: "short", year: "numeric" });
+  const day = clock(zone, { month: "2-digit", day: "2-digit" });
+  const month = clock(zone, { year: "numeric", month: "2-digit" });
   const named = (/** @type {number} */ mark) => {
     const date = new Date(mark * 1_000);
     if (days > 300) return month.format(date);
     const hour = time.format(date);
-    return days > DAYS_WITH_HOURS || (below && hour === "00:00")
-      ? day.format(date)
-      : `${day.format(date)} ${hour}`;
+    return !withHours || hour === "00:00" ? day.format(date) : `${day.format(date)} ${hour}`;
   };
   return {
     ...axis,
     scale: "x",
-    side: below ? 2 : 0,
     space: narrow ? 85 : 110,
     size: 34,
-    ...(below ? {} : { grid: { show: false } }),
-    label: below ? "UTC" : `${zone.split("/").at(-1)?.replace("_", " ")} time`,
+    label: withHours ? nameOf(zone) : "date",
     labelSize: 18,
     labelFont: "12px system-ui",
     values: (/** @type {unknown} */ _, /** @type {number[]} */ marks) => marks.map(named),

@@ -1,6 +1,7 @@
 // @ts-check
 // What the console's pages do beyond HTML: refresh their live parts in place, move through grids by
-// arrow keys, copy snippets, and send a form once. Every page works without it.
+// arrow keys, pick days from a calendar, fold filters on a phone, offer the browser's own clock,
+// copy snippets, and send a form once. Every page works without it.
 
 const BACKOFF_MS_MAX = 60_000;
 const NEXT = { ArrowRight: 1, ArrowLeft: -1 };
@@ -141,6 +142,68 @@ function prepareCopying() {
   }
 }
 
+function prepareClock() {
+  for (const option of document.querySelectorAll("option[data-own-zone]")) {
+    if (!(option instanceof HTMLOptionElement) || option.value) continue;
+    option.value = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    option.textContent = `mine (${option.value})`;
+    option.hidden = false;
+  }
+}
+
+/** Beside a day that is typed, a button that picks one from the browser's calendar. */
+function prepareDates() {
+  if (!("showPicker" in HTMLInputElement.prototype)) return;
+  for (const typed of document.querySelectorAll("label.date input")) {
+    if (!(typed instanceof HTMLInputElement)) continue;
+    const picker = Object.assign(document.createElement("input"), {
+      type: "date",
+      tabIndex: -1,
+      className: "picker",
+      ariaHidden: "true",
+    });
+    const button = Object.assign(document.createElement("button"), {
+      type: "button",
+      className: "quiet",
+      textContent: "▾",
+      ariaLabel: "Pick from a calendar",
+    });
+    button.addEventListener("click", () => {
+      picker.value = typed.value;
+      picker.showPicker();
+    });
+    picker.addEventListener("change", () => {
+      typed.value = picker.value;
+    });
+    typed.after(picker, button);
+  }
+}
+
+/** On a phone filters are behind a button; not where they say what was wrong. */
+function foldFilters() {
+  const narrow = matchMedia("(max-width: 40rem)");
+  for (const form of document.querySelectorAll("form.filters")) {
+    if (!(form instanceof HTMLElement) || form.querySelector("[role=alert]")) continue;
+    const button = Object.assign(document.createElement("button"), {
+      type: "button",
+      className: "quiet fold",
+      textContent: "Filters",
+      ariaExpanded: "false",
+    });
+    const arrange = () => {
+      button.hidden = !narrow.matches;
+      form.hidden = narrow.matches && button.ariaExpanded === "false";
+    };
+    button.addEventListener("click", () => {
+      button.ariaExpanded = String(button.ariaExpanded === "false");
+      arrange();
+    });
+    narrow.addEventListener("change", arrange);
+    form.before(button);
+    arrange();
+  }
+}
+
 document.addEventListener("keydown", moveInGrid);
 document.addEventListener("submit", sendOnce);
 document.addEventListener("visibilitychange", () => (document.hidden ? plan() : refresh()));
@@ -150,4 +213,7 @@ addEventListener("pageshow", () => {
 });
 prepareGrids();
 prepareCopying();
+prepareClock();
+prepareDates();
+foldFilters();
 plan();

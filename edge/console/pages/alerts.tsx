@@ -97,7 +97,7 @@ const DELIVERIES: Readonly<Record<Alert["delivery"], { state: string; words: str
 };
 
 const AlertTable: FC<{ alerts: readonly Alert[]; now: number }> = ({ alerts, now }) => (
-  <table class="stack">
+  <table class="stack compact">
     <thead>
       <tr>
         <th scope="col">What</th>

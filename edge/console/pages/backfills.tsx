@@ -2,7 +2,7 @@
 
 import type { FC } from "hono/jsx";
 import { Failure } from "../../../shared/errors.ts";
-import type { Backfill } from "../../../shared/wire/markets.ts";
+import { type Backfill, RunState } from "../../../shared/wire/markets.ts";
 import { findBackfill, listBackfills } from "../../markets/ingest/ledger.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
@@ -25,6 +25,7 @@ const stateOf = (backfill: Backfill): string => {
   if (waiting > 0) return "waiting";
   if (backfill.runs.failed > 0) return "failed";
   if (backfill.runs.late > 0) return "late";
+  if (backfill.runs.partial > 0) return "partial";
   return backfill.runs.canceled > 0 ? "canceled" : "succeeded";
 };
 const titleOf = (job: string) => pipelineOf(job)?.title ?? job;
@@ -46,10 +47,11 @@ export const BackfillLine: FC<{ backfill: Backfill; here: Here }> = ({ backfill,
 );
 
 const Bar: FC<{ backfill: Backfill }> = ({ backfill }) => {
-  const { succeeded, failed, late, canceled, queued, waiting, running } = backfill.runs;
+  const { succeeded, partial, failed, late, canceled, queued, waiting, running } = backfill.runs;
   const total = totalOf(backfill);
   const parts = [
     ["succeeded", succeeded],
+    ["partial", partial],
     ["failed", failed],
     ["late", late],
     ["canceled", canceled],
@@ -140,10 +142,7 @@ export async function backfillView({ database }: IngestParts, backfillId: string
           <Summary backfill={backfill} runs={runs} here={here} zone={pipeline?.timeZone ?? "UTC"} />
           <section aria-labelledby="partitions">
             <h2 id="partitions">Partitions</h2>
-            <Legend
-              states={["succeeded", "running", "queued", "waiting", "failed", "late", "canceled"]}
-              revised={false}
-            />
+            <Legend states={RunState.options} revised={false} />
             <Grid
               name="backfill"
               unit={pipeline?.partitions.unit ?? "day"}

@@ -2,27 +2,32 @@
 
 import type { FC } from "hono/jsx";
 import { iso } from "../../../shared/time.ts";
+import type { Refusal } from "../../../shared/wire/refusals.ts";
 import { listInstruments, type WatchedInstrument } from "../../markets/ingest/instruments.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
-import { PIPELINES } from "../../markets/ingest/pipelines.ts";
+import { PIPELINES, pipelineOf } from "../../markets/ingest/pipelines.ts";
+import { listRefusals } from "../../markets/ingest/refusals.ts";
 import { type CheckSummary, newestChecks } from "../../markets/ingest/summaries.ts";
-import { Empty, Facts, Live, Moment, State } from "./components.tsx";
+import { Empty, Facts, Live, State, stepOf, ValidTime } from "./components.tsx";
 import { checkVerdict } from "./glance.ts";
 import { Strip } from "./grid.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
+import { refusalPath, wordsOf } from "./refusal.tsx";
 import { distance, jobPath, number } from "./words.ts";
 
 const HISTORY = 24;
+const REFUSALS = 1_000;
 const SYMBOLS = 12;
 
 /** The newest read-back checks of every pipeline. */
 export async function checksView({ database }: IngestParts): Promise<View> {
   const names = PIPELINES.map(({ job }) => job);
   const libraries = PIPELINES.flatMap((pipeline) => pipeline.libraries);
-  const [checks, instruments] = await Promise.all([
+  const [checks, instruments, refusals] = await Promise.all([
     newestChecks(database, names, HISTORY),
     listInstruments(database, libraries),
+    listRefusals(database, { state: "open", limit: REFUSALS }),
   ]);
   return {
     title: "Checks",
@@ -35,6 +40,7 @@ export async function checksView({ database }: IngestParts): Promise<View> {
           stale symbol lags the freshest of its library by more than three days; the list is for
           watching only.
         </p>
+        <Refusals refusals={refusals} here={here} />
         <Live name="checks" every={15}>
           {checks.size === 0 && (
             <Empty title="Nothing was checked yet">
@@ -59,6 +65,55 @@ export async function checksView({ database }: IngestParts): Promise<View> {
   };
 }
 
+/** What was refused and is open, a card a run, each with a way to accept all of it. */
+const Refusals: FC<{ refusals: readonly Refusal[]; here: Here }> = ({ refusals, here }) => {
+  const byRun = Map.groupBy(refusals, ({ run_id }) => run_id);
+  return (
+    <>
+      {[...byRun].map(([runId, ofRun]) => (
+        <section class="card" id={`refusals-${ofRun[0]?.job}`} aria-label="Refused changes">
+          <div class="head">
+            <h2>
+              Refused: <a href={`/runs/${runId}`}>{titleOf(ofRun[0])}</a>
+            </h2>
+            <State state="failed">open</State>
+          </div>
+          <p>
+            The answer lacked so many stored rows that these series were left as they were. Look at
+            what would go; accept it where that is right, or wait for a sound answer.
+          </p>
+          <RefusalTags refusals={ofRun} />
+          {ofRun.length > 1 && (
+            <details>
+              <summary>Accept all {number(ofRun.length)}</summary>
+              <Form here={here} action={`/runs/${runId}/accept`} class="actions">
+                <button type="submit" class="danger">
+                  Accept all {number(ofRun.length)}, and run it
+                </button>
+              </Form>
+            </details>
+          )}
+        </section>
+      ))}
+    </>
+  );
+};
+
+const titleOf = (refusal: Refusal | undefined) =>
+  `${pipelineOf(refusal?.job ?? "")?.title ?? refusal?.job}, partition ${refusal?.partition}`;
+
+/** Refused changes, each a link to its rows. */
+export const RefusalTags: FC<{ refusals: readonly Refusal[] }> = ({ refusals }) => (
+  <ul class="tags">
+    {refusals.map((refusal) => (
+      <li>
+        <a href={refusalPath(refusal.refusal_id)}>{wordsOf(refusal)}</a>
+        {refusal.state !== "open" && <small> {refusal.state}</small>}
+      </li>
+    ))}
+  </ul>
+);
+
 const PipelineCheck: FC<{
   pipeline: Pipeline;
   history: readonly CheckSummary[];
@@ -81,7 +136,7 @@ const PipelineCheck: FC<{
         <State state={checkVerdict(latest)} />
       </div>
       <Strip label={`Newest checks of ${pipeline.title}`} cells={cells} />
-      <CheckFacts line={latest} zone={pipeline.timeZone} now={here.now} />
+      <CheckFacts line={latest} pipeline={pipeline} now={here.now} />
       <Retirements here={here} instruments={concerned(instruments, latest)} />
     </section>
   );
@@ -124,7 +179,11 @@ const Retirements: FC<{ here: Here; instruments: readonly WatchedInstrument[] }>
     </details>
   );
 
-const CheckFacts: FC<{ line: CheckSummary; zone: string; now: number }> = ({ line, zone, now }) => {
+const CheckFacts: FC<{ line: CheckSummary; pipeline: Pipeline; now: number }> = ({
+  line,
+  pipeline,
+  now,
+}) => {
   const { check } = line;
   const when = line.finished_at;
   return (
@@ -137,13 +196,20 @@ const CheckFacts: FC<{ line: CheckSummary; zone: string; now: number }> = ({ lin
           [
             "Run",
             <a href={`/runs/${line.run_id}`}>
-              {line.partition}
+              of partition {line.partition}
               {when && `, ${distance(when, now)}`}
             </a>,
           ],
           ["Failures", <span class="number">{number(check?.failures ?? 1)}</span>],
-          ["Warnings", check && check.warnings.length > 0 ? check.warnings.join(", ") : "none"],
-          ["Newest data", <Moment at={check?.newest ?? null} zone={zone} />],
+          ["Warnings", check && check.warnings.length > 0 ? check.warnings.join("; ") : "none"],
+          [
+            "Newest data",
+            <ValidTime
+              at={check?.newest ?? null}
+              step={stepOf(pipeline)}
+              zone={pipeline.timeZone}
+            />,
+          ],
         ]}
       />
       <StaleSymbols symbols={check?.stale_symbols ?? []} />

@@ -1,21 +1,25 @@
 // Small parts that pages share: instants, ages, states, facts, empty states.
 
-import type { Child, FC } from "hono/jsx";
+import { type Child, createContext, type FC, useContext } from "hono/jsx";
 import { iso } from "../../../shared/time.ts";
+import { describeSymbol } from "../../markets/client/symbols.ts";
+import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
-import { localTime } from "./words.ts";
+import { type Clock, isDated, readClock, zonesOf } from "./words.ts";
 
 /** Beside every state stands its sign: colour is never the only difference. */
 const SIGNS: Readonly<Record<string, string>> = {
   materialized: "✓",
   succeeded: "✓",
   passed: "✓",
+  partial: "◐",
   failed: "✕",
   late: "!",
   warning: "!",
   missing: "–",
   queued: "…",
   waiting: "◔",
+  expected: "◌",
   running: "▸",
   canceled: "⊘",
   skipped: "–",
@@ -32,29 +36,95 @@ export const State: FC<{ state: string; children?: Child }> = ({ state, children
   </span>
 );
 
-/** An instant in UTC and, where the market's zone is known, as its clocks show it. */
-export const Moment: FC<{ at: string | number | null; zone?: string; seconds?: boolean }> = ({
-  at,
-  zone,
-  seconds = false,
-}) => {
+/** The clock that the page's reader chose. */
+export const ClockContext = createContext<Clock>("utc");
+
+/**
+ * An instant by the clock that the reader chose and beside it, where it is known, by that of the
+ * market; by UTC beside any other.
+ */
+export const Moment: FC<{
+  at: string | number | null;
+  zone?: string | undefined;
+  seconds?: boolean;
+}> = ({ at, zone, seconds = false }) => {
+  const [shown, beside] = zonesOf(useContext(ClockContext), zone);
   if (at === null) return <span class="soft">–</span>;
-  const text = iso(typeof at === "number" ? at : Date.parse(at));
+  const instant = typeof at === "number" ? at : Date.parse(at);
+  const main = readClock(instant, shown);
+  const other = beside === null ? null : readClock(instant, beside);
   return (
-    <time class="moment" datetime={text}>
+    <time class="moment" datetime={iso(instant)}>
       <span>
-        {text.slice(0, 10)} {text.slice(11, seconds ? 19 : 16)}
-        <small> UTC</small>
+        {main.day} {seconds ? main.seconds : main.time}
+        <small> {main.zone}</small>
       </span>
-      {zone && zone !== "UTC" && (
+      {other && (
         <>
           {" "}
-          <small class="local">{localTime(Date.parse(text), zone)}</small>
+          <small class="local">
+            {other.day === main.day ? "" : `${other.day} `}
+            {other.time} {other.zone}
+          </small>
         </>
       )}
     </time>
   );
 };
+
+interface ValidTimeProps {
+  at: string | number | null;
+  /** Between two of its series' valid times, ISO 8601; null: unknown. */
+  step: string | null;
+  zone?: string | undefined;
+}
+
+/** A valid time: the date where values are labelled by dates, whose 00:00Z no clock shows. */
+export const ValidTime: FC<ValidTimeProps> = ({ at, step, zone }) => {
+  if (at === null || !isDated(step)) return <Moment at={at} zone={zone} />;
+  const day = iso(typeof at === "number" ? at : Date.parse(at)).slice(0, 10);
+  return (
+    <time class="number whole" datetime={day}>
+      {day}
+    </time>
+  );
+};
+
+/** What lies between two valid times of a pipeline's series. */
+export const stepOf = (pipeline: Pipeline | undefined): string | null =>
+  describeSymbol(pipeline?.libraries[0] ?? "", "").step;
+
+interface DateFieldProps {
+  label: string;
+  name: string;
+  value: string;
+  required?: boolean;
+}
+
+/**
+ * A day, written as pages write it whatever the browser's language; with script, picked from a
+ * calendar too.
+ */
+export const DateField: FC<DateFieldProps> = ({ label, name, value, required = false }) => (
+  <label class="date">
+    {label}
+    <span>
+      <input
+        type="text"
+        name={name}
+        value={value}
+        required={required}
+        pattern="\d{4}-\d{2}-\d{2}"
+        title="YYYY-MM-DD"
+        placeholder="YYYY-MM-DD"
+        maxlength={10}
+        size={10}
+        autocomplete="off"
+        spellcheck={false}
+      />
+    </span>
+  </label>
+);
 
 /** Names and values, side by side. */
 export const Facts: FC<{ facts: readonly (readonly [string, Child])[] }> = ({ facts }) => (

@@ -10,10 +10,10 @@ import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import type { Range } from "../../markets/store/rows.ts";
 import { calendarDay } from "../parameters.ts";
-import { ALL, Empty, JOBS, Moment, Select, State } from "./components.tsx";
+import { ALL, DateField, Empty, JOBS, Moment, Select, State } from "./components.tsx";
 import type { View } from "./layout.tsx";
 
-const PAGE = 100;
+const PAGE = 40;
 const DEFAULT_DAYS = 7;
 const DAYS_MAX = 31;
 const LEVELS = ["info", "warning", "error"] as const;
@@ -71,12 +71,9 @@ export async function eventsView(
   };
   return {
     title: "Events",
-    section: "runs",
+    section: "events",
     body: () => (
       <>
-        <p class="crumbs">
-          <a href="/runs">Runs</a>
-        </p>
         <h1>Events</h1>
         <p class="lead">
           What runs wrote into their journals, newest first. At most {DAYS_MAX} days are searched at
@@ -118,14 +115,8 @@ const Filters: FC<{ query: EventsQuery; range: Range }> = ({ query, range }) => 
     </label>
     <Select label="Level" name="level" options={[ALL, ...LEVELS]} value={query.level} />
     <Select label="Pipeline" name="job" options={[ALL, ...JOBS]} value={query.job} />
-    <label>
-      From
-      <input type="date" name="from" value={isoDay(range.from)} />
-    </label>
-    <label>
-      To
-      <input type="date" name="to" value={isoDay(range.to - DAY)} />
-    </label>
+    <DateField label="From" name="from" value={isoDay(range.from)} />
+    <DateField label="To" name="to" value={isoDay(range.to - DAY)} />
     <button type="submit">Search</button>
   </form>
 );

@@ -10,6 +10,7 @@ import { partitionStates, recentKeys } from "../../markets/ingest/partition-stat
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
+import { countOpenRefusals } from "../../markets/ingest/refusals.ts";
 import {
   type CheckSummary,
   type ExecutionSummary,
@@ -37,6 +38,8 @@ export interface PipelineGlance extends DataAge {
   series: number;
   /** Since when its data is late, epoch milliseconds, or null. */
   late: number | null;
+  /** Changes that were refused and nobody accepted. */
+  refusals: number;
 }
 
 /** Every pipeline at a glance. */
@@ -45,12 +48,13 @@ export async function glanceAll(ingest: IngestParts): Promise<PipelineGlance[]> 
   const now = clock();
   const names = PIPELINES.map(({ job }) => job);
   const apart = PIPELINES.filter(({ owns }) => owns).flatMap(({ libraries }) => libraries);
-  const [jobs, runs, atWork, checks, series, partitions] = await Promise.all([
+  const [jobs, runs, atWork, checks, series, refusals, partitions] = await Promise.all([
     listJobs(ingest),
     liveExecutions(database, names),
     jobsAtWork(database),
     newestChecks(database, names, 1),
     summarizeSeries(database, [...new Set(apart)]),
+    countOpenRefusals(database),
     Promise.all(
       PIPELINES.map((one) =>
         partitionStates(database, one, recentKeys(one.partitions, RECENT, now), now),
@@ -70,6 +74,7 @@ export async function glanceAll(ingest: IngestParts): Promise<PipelineGlance[]> 
       partitions: partitions[index] ?? [],
       series: own.reduce((sum, one) => sum + one.series, 0),
       late: lateSince(pipeline, age, now),
+      refusals: refusals.get(pipeline.job) ?? 0,
     };
   });
 }
@@ -112,7 +117,7 @@ export function needsOf(glances: readonly PipelineGlance[]): Need[] {
   return needs.toSorted((left, right) => order.indexOf(left.state) - order.indexOf(right.state));
 }
 
-function needsOfOne({ pipeline, job, check, partitions, late }: PipelineGlance): Need[] {
+function needsOfOne({ pipeline, job, check, partitions, late, refusals }: PipelineGlance): Need[] {
   const { title } = pipeline;
   const path = jobPath(pipeline.job);
   const inState = (state: "failed" | "late"): Need[] => {
@@ -128,6 +133,16 @@ function needsOfOne({ pipeline, job, check, partitions, late }: PipelineGlance):
   const isMainOff = job.schedules[0]?.enabled === false;
   const verdict = check && checkVerdict(check);
   const needs: (Need | false)[] = [
+    refusals > 0 && {
+      state: "failed",
+      title,
+      what:
+        refusals === 1
+          ? "a change that withdraws many rows was refused: accept it, or wait for a sound answer"
+          : `${number(refusals)} series keep their rows, as many would be withdrawn: accept it, or ` +
+            "wait for a sound answer",
+      href: `/checks#refusals-${pipeline.job}`,
+    },
     late !== null && { state: "late", title, what: "its newest data is late", href: path },
     off.length > 0 && {
       state: "off",
@@ -153,6 +168,7 @@ function reasonOf(summary: CheckSummary | undefined): string {
     return (check?.reason ?? summary?.error_detail ?? "the gate refused").slice(0, WORDS_MAX);
   }
   const stale = check.stale_symbols.length;
-  const words = [...check.warnings, ...(stale > 0 ? [`${number(stale)} stale symbols`] : [])];
+  const symbols = stale === 1 ? "stale symbol" : "stale symbols";
+  const words = [...check.warnings, ...(stale > 0 ? [`${number(stale)} ${symbols}`] : [])];
   return listed(words);
 }

@@ -31,17 +31,23 @@ export const cellOf = (job: string, state: PartitionState): GridCell => ({
 
 type Unit = Job["partition_unit"];
 
-const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
-const STATES = ["materialized", "running", "queued", "waiting", "late", "failed", "missing"];
-
-const monthOf = (key: string) => MONTHS[Number(key.slice(5, 7)) - 1] ?? "";
+const STATES = [
+  "materialized",
+  "partial",
+  "running",
+  "queued",
+  "waiting",
+  "late",
+  "failed",
+  "missing",
+];
 
 /** The name of the grid's row that holds a partition, and the partition's name in that row. */
 function cellName(unit: Unit, key: string): { row: string; label: string } {
   const year = key.slice(0, 4);
-  if (unit === "month") return { row: year, label: monthOf(key) };
+  if (unit === "month") return { row: year, label: key.slice(5, 7) };
   if (unit === "week") return { row: year, label: key.slice(5) };
-  return { row: `${monthOf(key)} ${year}`, label: key.slice(8) };
+  return { row: key.slice(0, 7), label: key.slice(8) };
 }
 
 const described = ({ partition, state, revised = 0, reason }: GridCell) =>
@@ -68,11 +74,10 @@ export const Grid: FC<{ name: string; unit: Unit; cells: readonly GridCell[] }> 
                   id={`${name}-${cell.partition}`}
                   class={`cell ${cell.state}${(cell.revised ?? 0) > 0 ? " revised" : ""}`}
                   href={cell.href}
-                  title={described(cell)}
                 >
                   <span aria-hidden="true">{cellName(unit, cell.partition).label}</span>
                   <b aria-hidden="true">{signOf(cell.state)}</b>
-                  <span class="hidden">{described(cell)}</span>
+                  <span class="told">{described(cell)}</span>
                 </a>
               </li>
             ))}
@@ -116,10 +121,9 @@ export const Strip: FC<{ label: string; cells: readonly GridCell[] }> = ({ label
         <a
           class={`cell ${cell.state}${(cell.revised ?? 0) > 0 ? " revised" : ""}`}
           href={cell.href}
-          title={described(cell)}
         >
           <b aria-hidden="true">{signOf(cell.state)}</b>
-          <span class="hidden">{described(cell)}</span>
+          <span class="told">{described(cell)}</span>
         </a>
       </li>
     ))}

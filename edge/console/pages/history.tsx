@@ -1,10 +1,11 @@
-// Parts of the series page under its chart: values, revision triangle, vintages, snippets.
+// Parts of the series page under its chart: values, revision triangle, vintages.
 
 import type { FC } from "hono/jsx";
 import { parseDuration } from "../../../shared/time.ts";
 import type { Revisions, Vintage } from "../../../shared/wire/markets.ts";
+import type { SymbolDescription } from "../../markets/client/symbols.ts";
 import type { ChartData } from "./chart.ts";
-import { Cell, Empty, Moment } from "./components.tsx";
+import { Cell, Empty, Moment, ValidTime } from "./components.tsx";
 import { length, number } from "./words.ts";
 
 const VALUES_SHOWN = 48;
@@ -14,11 +15,14 @@ const VINTAGES_SHOWN = 10;
 const VINTAGES_FOLDED = 60;
 
 /** The newest values as a table: what the chart shows, for whoever cannot see it. */
-export const Values: FC<{ chart: ChartData; zone: string; unit: string | null }> = ({
-  chart,
-  zone,
-  unit,
-}) => {
+export const Values: FC<{
+  chart: ChartData;
+  of: SymbolDescription;
+  unit: string | null;
+  /** Its lines are of several instruments, not of two knowledge times. */
+  isOverlay: boolean;
+}> = ({ chart, of: { step, time_zone: zone }, unit, isOverlay }) => {
+  const isCompared = !isOverlay && chart.lines.length > 1;
   const revised = new Set(chart.revised);
   const newest = chart.times
     .map((_, index) => index)
@@ -41,7 +45,7 @@ export const Values: FC<{ chart: ChartData; zone: string; unit: string | null }>
                   {name}
                 </th>
               ))}
-              {chart.lines.length > 1 && (
+              {isCompared && (
                 <th scope="col" class="right">
                   Change
                 </th>
@@ -52,12 +56,12 @@ export const Values: FC<{ chart: ChartData; zone: string; unit: string | null }>
             {newest.map((index) => (
               <tr class={revised.has(index) ? "revised" : undefined}>
                 <th scope="row">
-                  <Moment at={(chart.times[index] ?? 0) * 1_000} zone={zone} />
+                  <ValidTime at={(chart.times[index] ?? 0) * 1_000} step={step} zone={zone} />
                 </th>
                 {chart.lines.map(({ values }) => (
                   <td class="number right">{shown(values[index])}</td>
                 ))}
-                {chart.lines.length > 1 && <td class="number right">{changeOf(chart, index)}</td>}
+                {isCompared && <td class="number right">{changeOf(chart, index)}</td>}
               </tr>
             ))}
           </tbody>
@@ -125,9 +129,9 @@ export const Triangle: FC<{
   statistics: Revisions["statistics"] | null;
   /** What is known ends here: later lags of a row are still to come. */
   until: number;
-  zone: string;
+  of: SymbolDescription;
   unit: string | null;
-}> = ({ rows, statistics, until, zone, unit }) => {
+}> = ({ rows, statistics, until, of: { step, time_zone: zone }, unit }) => {
   const lags = Object.keys(statistics?.by_lag ?? {});
   const shown = newestAndRevised(rows ?? []);
   return (
@@ -173,7 +177,7 @@ export const Triangle: FC<{
                 {shown.map((row) => (
                   <tr>
                     <th scope="row">
-                      <Moment at={row.Datetime} zone={zone} />
+                      <ValidTime at={row.Datetime} step={step} zone={zone} />
                     </th>
                     <td class="number right">{number(row.prints.length)}</td>
                     <Print value={row.first.value} latest={row.latest?.value} />
@@ -208,32 +212,39 @@ const shownLatest = (print: { value: number | null; lag_seconds: number }) => (
 );
 
 interface VintagesProps {
+  /** Whether the page compares two knowledge times, or shows one. */
+  isCompared: boolean;
   vintages: readonly Vintage[];
-  zone: string;
+  of: SymbolDescription;
   path: (asOf: string) => string;
 }
 
 /** The newest vintages of a series, each with a link that compares it with the one before. */
-export const Vintages: FC<VintagesProps> = ({ vintages, zone, path }) => {
+export const Vintages: FC<VintagesProps> = ({ vintages, of, path, isCompared }) => {
   const older = vintages.slice(-VINTAGES_FOLDED, -VINTAGES_SHOWN);
   return (
     <section aria-labelledby="vintages">
       <h2 id="vintages">
         Vintages <small>the newest first</small>
       </h2>
-      <VintageTable zone={zone} path={path} vintages={vintages.slice(-VINTAGES_SHOWN)} />
+      <VintageTable
+        of={of}
+        path={path}
+        isCompared={isCompared}
+        vintages={vintages.slice(-VINTAGES_SHOWN)}
+      />
       {older.length > 0 && (
         <details id="older-vintages">
           <summary>{number(older.length)} before these</summary>
-          <VintageTable zone={zone} path={path} vintages={older} />
+          <VintageTable of={of} path={path} isCompared={isCompared} vintages={older} />
         </details>
       )}
     </section>
   );
 };
 
-const VintageTable: FC<VintagesProps> = ({ vintages, zone, path }) => (
-  <table class="stack">
+const VintageTable: FC<VintagesProps> = ({ vintages, of, path, isCompared }) => (
+  <table class="stack compact">
     <thead>
       <tr>
         <th scope="col">as_of</th>
@@ -252,7 +263,7 @@ const VintageTable: FC<VintagesProps> = ({ vintages, zone, path }) => (
         <th scope="col">Changed from</th>
         <th scope="col">Partition</th>
         <th scope="col">
-          <span class="hidden">Compare</span>
+          <span class="hidden">Look</span>
         </th>
       </tr>
     </thead>
@@ -260,7 +271,7 @@ const VintageTable: FC<VintagesProps> = ({ vintages, zone, path }) => (
       {vintages.toReversed().map((vintage) => (
         <tr>
           <th scope="row">
-            <Moment at={vintage.as_of} zone={zone} seconds />
+            <Moment at={vintage.as_of} zone={of.time_zone} seconds />
             {vintage.vintage_reconstructed && <small>reconstructed</small>}
           </th>
           <Cell head="Version" class="number right">
@@ -276,17 +287,21 @@ const VintageTable: FC<VintagesProps> = ({ vintages, zone, path }) => (
             {number(vintage.retracted)}
           </Cell>
           <Cell head="Changed from">
-            <Moment at={vintage.first_datetime} />
+            <ValidTime at={vintage.first_datetime} step={of.step} zone={of.time_zone} />
           </Cell>
           <Cell head="Partition">
             <RunLink vintage={vintage} />
           </Cell>
-          <Cell head="Compare">
+          <Cell head="">
             <a
               href={path(vintage.as_of)}
-              aria-label={`Compare ${vintage.as_of} with the vintage before it`}
+              aria-label={
+                isCompared
+                  ? `Compare ${vintage.as_of} with the vintage before it`
+                  : `Show what was known at ${vintage.as_of}`
+              }
             >
-              Compare
+              {isCompared ? "Compare" : "Show"}
             </a>
           </Cell>
         </tr>
@@ -305,63 +320,3 @@ const RunLink: FC<{ vintage: Vintage }> = ({ vintage: { run_id, partition } }) =
   ) : (
     <span class="number">{partition}</span>
   );
-
-interface SnippetsProps {
-  url: string;
-  library: string;
-  symbol: string;
-  asOf: string | null;
-}
-
-/** Ready to paste; the pinned `as_of` makes each answer the same ever after. */
-export const Snippets: FC<SnippetsProps> = (props) => (
-  <section aria-labelledby="snippets">
-    <h2 id="snippets">Use it</h2>
-    <p class="soft">
-      With this <code>as_of</code> the answer is the same ever after. The key is needed only where
-      the read API asks for one.
-    </p>
-    {Object.entries(snippetsOf(props)).map(([language, code]) => (
-      <div class="snippet">
-        <div class="head">
-          <h3>{language}</h3>
-          <button type="button" class="quiet" data-copy={`snippet-${language}`} hidden>
-            Copy
-          </button>
-        </div>
-        <pre id={`snippet-${language}`} tabindex={0}>
-          <code>{code}</code>
-        </pre>
-      </div>
-    ))}
-  </section>
-);
-
-function snippetsOf({ url, library, symbol, asOf }: SnippetsProps) {
-  const base = url.replace(/\/$/, "");
-  const query = new URLSearchParams({ library, symbol, ...(asOf ? { as_of: asOf } : {}) });
-  const quoted = (text: string) => JSON.stringify(text);
-  const pinned = asOf ?? "";
-  return {
-    curl: `curl -fsS -H "X-API-Key: $KEY" \\\n  '${base}/series?${query}&format=csv'`,
-    Python: [
-      "import os, pandas as pd, requests",
-      "",
-      `answer = requests.get(${quoted(`${base}/series`)}, timeout=60,`,
-      `    params={"library": ${quoted(library)}, "symbol": ${quoted(symbol)}, "as_of": ${quoted(pinned)}},`,
-      '    headers={"X-API-Key": os.environ.get("KEY", "")})',
-      "answer.raise_for_status()",
-      "rows = pd.DataFrame(answer.json())",
-      'rows["Datetime"] = pd.to_datetime(rows["Datetime"])',
-    ].join("\n"),
-    R: [
-      "library(httr2)",
-      "",
-      `rows <- request(${quoted(`${base}/series`)}) |>`,
-      '  req_headers("X-API-Key" = Sys.getenv("KEY")) |>',
-      `  req_url_query(library = ${quoted(library)}, symbol = ${quoted(symbol)}, as_of = ${quoted(pinned)}) |>`,
-      "  req_perform() |>",
-      "  resp_body_json(simplifyVector = TRUE)",
-    ].join("\n"),
-  };
-}

@@ -5,7 +5,8 @@ import { z } from "zod";
 import type { Run, RunEvent } from "../../../shared/wire/markets.ts";
 import { describeSymbol, unitOf } from "../../markets/client/symbols.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
-import { Cell, Empty, Moment, State } from "./components.tsx";
+import { clauseOf } from "../../markets/ingest/rules.ts";
+import { Cell, Empty, Moment, State, stepOf, ValidTime } from "./components.tsx";
 import { isOpen, number } from "./words.ts";
 
 const WHERE_SHOWN = 12;
@@ -76,7 +77,10 @@ const Rule: FC<{
     <>
       <tr>
         <th scope="row">
-          <code>{ofRule[0]?.rule}</code>
+          {clauseOf(ofRule[0]?.rule ?? "", total)}
+          <small>
+            <code>{ofRule[0]?.rule}</code>
+          </small>
         </th>
         <Cell head="Severity">
           <State state={severity === "error" ? "failed" : "warning"}>{severity}</State>
@@ -153,7 +157,11 @@ const Samples: FC<{
                 {samples.map((sample) => (
                   <tr>
                     <td>
-                      <Moment at={sample.Datetime} zone={pipeline?.timeZone ?? "UTC"} />
+                      <ValidTime
+                        at={sample.Datetime}
+                        step={stepOf(pipeline)}
+                        zone={pipeline?.timeZone}
+                      />
                     </td>
                     <td>{sample.instrument_id}</td>
                     {columns.map((column, index) => (

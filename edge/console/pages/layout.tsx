@@ -9,7 +9,9 @@ import { lastMinute } from "../../markets/ingest/ticks.ts";
 import { ASSETS } from "../assets.ts";
 import type { Console } from "../parameters.ts";
 import { formToken, type Notice, readNotice, type Session, writeNotice } from "../session.ts";
+import { ClockContext } from "./components.tsx";
 import { SilenceBanner } from "./scheduler.tsx";
+import { type Clock, isZone } from "./words.ts";
 
 /** What a page's handler finds in its context. */
 export interface PageEnv {
@@ -27,11 +29,16 @@ export interface Here {
   operator: string;
   /** The page's own address, to come back to. */
   path: string;
+  /** The clock by which its times are shown. */
+  clock: Clock;
 }
 
 type Section =
   | "overview"
+  | "calendar"
   | "runs"
+  | "timeline"
+  | "events"
   | "schedules"
   | "checks"
   | "alerts"
@@ -42,6 +49,9 @@ type Section =
 const SECTIONS: readonly { section: Section; path: string; title: string }[] = [
   { section: "overview", path: "/overview", title: "Overview" },
   { section: "runs", path: "/runs", title: "Runs" },
+  { section: "timeline", path: "/timeline", title: "Timeline" },
+  { section: "events", path: "/events", title: "Events" },
+  { section: "calendar", path: "/calendar", title: "Calendar" },
   { section: "schedules", path: "/schedules", title: "Schedules" },
   { section: "checks", path: "/checks", title: "Checks" },
   { section: "alerts", path: "/alerts", title: "Alerts" },
@@ -55,6 +65,9 @@ export const SESSION_COOKIE = "vantage_session";
 /** The cookie that holds the mark of a device where somebody logged in. */
 export const DEVICE_COOKIE = "vantage_device";
 const NOTICE_COOKIE = "vantage_notice";
+/** The cookie that holds the clock which this browser's reader chose. */
+const CLOCK_COOKIE = "vantage_clock";
+const CLOCK_SECONDS = 31_536_000;
 const NOTICE_SECONDS = 60;
 
 /** Own files only, nothing inline: what a page could be tricked into showing cannot run. */
@@ -127,9 +140,8 @@ const Frame: FC<FrameProps> = ({
         {children}
       </main>
       <footer class="bottom">
-        <span>
-          Times are UTC; a market's own clock stands beside. <a href="/docs">Operator API</a>
-        </span>
+        {here && <ClockForm here={here} />}
+        <a href="/docs">Operator API</a>
         <span id="live-state" role="status" />
       </footer>
     </body>
@@ -163,6 +175,46 @@ const Navigation: FC<{ section: Section | undefined; here: Here }> = ({ section,
     </Form>
   </>
 );
+
+/** Which clock comes first on every page of this browser; its own zone is known to its script. */
+const ClockForm: FC<{ here: Here }> = ({ here }) => {
+  const isOwn = here.clock !== "utc" && here.clock !== "market";
+  const own = isOwn ? here.clock : "";
+  return (
+    <Form here={here} action="/clock" class="clock" label="Clock">
+      <input type="hidden" name="back" value={here.path} />
+      <label>
+        Times by the clock of
+        <select name="clock">
+          <option value="utc" selected={here.clock === "utc"}>
+            UTC
+          </option>
+          <option value="market" selected={here.clock === "market"}>
+            the market
+          </option>
+          <option value={own} selected={isOwn} hidden={!isOwn} data-own-zone="">
+            {own}
+          </option>
+        </select>
+      </label>
+      <button type="submit" class="quiet">
+        Set
+      </button>
+    </Form>
+  );
+};
+
+/** Keeps the clock that a reader chose; one that is no zone is left as it was. */
+export function chooseClock(context: PageContext, chosen: string): boolean {
+  if (chosen !== "utc" && chosen !== "market" && !isZone(chosen)) return false;
+  setCookie(context, CLOCK_COOKIE, chosen, { ...cookieOptions(context), maxAge: CLOCK_SECONDS });
+  return true;
+}
+
+function clockOf(context: Context): Clock {
+  const chosen = getCookie(context, CLOCK_COOKIE) ?? "utc";
+  return chosen === "utc" || chosen === "market" || isZone(chosen) ? chosen : "utc";
+}
 
 /** A form that changes something; it carries its session's token. */
 export const Form: FC<{
@@ -209,9 +261,10 @@ export async function show(context: PageContext, view: View): Promise<Response> 
   const session = context.var.session;
   const token = await formToken(session);
   const operator = session.operator.name;
-  const here = { now: ingest.clock(), token, operator, path: pathOf(context) };
+  const clock = clockOf(context);
+  const here = { now: ingest.clock(), token, operator, path: pathOf(context), clock };
   securePage(context);
-  const body = view.body(here);
+  const body = <ClockContext.Provider value={clock}>{view.body(here)}</ClockContext.Provider>;
   if (context.req.query("fragment") !== undefined) return context.html(html`${body}`);
   const [{ sandbox }, heartbeat, notice] = await Promise.all([
     ingest.store.overview(),
@@ -238,6 +291,7 @@ export async function showInstead(context: PageContext, title: string, body: Chi
     token: await formToken(session),
     operator: session.operator.name,
     path: pathOf(context),
+    clock: clockOf(context),
   };
   const page = await framed({ title, here }, body);
   const headers = { "Content-Type": "text/html; charset=UTF-8" };

@@ -7,7 +7,7 @@ import { listBackfills } from "../../markets/ingest/ledger.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { lastMinute } from "../../markets/ingest/ticks.ts";
 import { BackfillLine } from "./backfills.tsx";
-import { Cell, Empty, Live, Moment, State } from "./components.tsx";
+import { Cell, Empty, Live, Moment, State, stepOf, ValidTime } from "./components.tsx";
 import {
   checkVerdict,
   glanceAll,
@@ -206,7 +206,8 @@ const Row: FC<{ glance: PipelineGlance; now: number }> = ({ glance, now }) => {
               <State state={run.state} />
             </a>
             <small>
-              {run.partition}, {distance(run.finished_at ?? run.created_at, now)}
+              of partition <span class="whole">{run.partition}</span>,{" "}
+              {distance(run.finished_at ?? run.created_at, now)}
             </small>
           </>
         ) : (
@@ -256,20 +257,28 @@ const NextTick: FC<{ glance: PipelineGlance; now: number }> = ({
 
 /** What has happened and what lies ahead, apart; late beyond the pipeline's own bounds. */
 const NewestData: FC<{ glance: PipelineGlance; now: number }> = ({ glance, now }) => {
-  const { pipeline, newest, horizon, series, late } = glance;
+  const { pipeline, newest, horizon, series, late, check } = glance;
+  const step = stepOf(pipeline);
+  // Nothing was read back where a partition rightly has no rows.
+  const instruments = check?.instruments || null;
   if (series === 0) return <span class="soft">no data yet</span>;
   return (
     <>
       {late !== null && <State state="late">late since {distance(late, now)}</State>}
-      {newest !== null && <Moment at={newest} zone={pipeline.timeZone} />}
+      {newest !== null && <ValidTime at={newest} step={step} zone={pipeline.timeZone} />}
       {newest !== null && <small>{distance(newest, now)}</small>}
       {horizon !== null && (
         <small>
-          {newest === null ? "reaches" : "ahead to"} <Moment at={horizon} />
+          {newest === null ? "reaches" : "ahead to"}{" "}
+          <ValidTime at={horizon} step={step} zone={pipeline.timeZone} />
           {newest === null && `, ${distance(horizon, now)}`}
         </small>
       )}
-      <small>{number(series)} series</small>
+      <small>
+        {instruments === null
+          ? `${number(series)} series`
+          : `${number(instruments)} ${instruments === 1 ? "instrument" : "instruments"}`}
+      </small>
     </>
   );
 };

@@ -15,7 +15,7 @@ import {
   listExecutionSummaries,
 } from "../../markets/ingest/summaries.ts";
 import { timeOf } from "./backfill-plan.tsx";
-import { Empty, Facts, Live, State } from "./components.tsx";
+import { DateField, Empty, Facts, Live, State } from "./components.tsx";
 import { cellOf, Grid, Legend } from "./grid.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
 import { AllRuns, RunTable } from "./runs.tsx";
@@ -209,20 +209,11 @@ const Launch: FC<{
   pipeline: Pipeline;
   newest: string;
   partition: string | undefined;
-}> = ({ here, pipeline: { job, partitions }, newest, partition }) => (
+}> = ({ here, pipeline: { job }, newest, partition }) => (
   <section class="card" id="launch" aria-labelledby="launch-title">
     <h2 id="launch-title">Launch a run</h2>
     <Form here={here} action={`${jobPath(job)}/launch`} class="fields" label="Launch a run">
-      <label>
-        Partition
-        <input
-          type="date"
-          name="partition"
-          min={partitions.first}
-          max={newest}
-          value={partition ?? newest}
-        />
-      </label>
+      <DateField label="Partition" name="partition" value={partition ?? newest} />
       <button type="submit">Launch</button>
     </Form>
     <p class="soft">
@@ -241,25 +232,18 @@ const Backfill: FC<{ here: Here; pipeline: Pipeline; newest: string; pace: JobPa
   const { job, partitions } = pipeline;
   const proposed = PROPOSED[partitions.unit];
   const back = shiftPartition(partitions, newest, 1 - proposed);
-  const bounds = { min: partitions.first, max: newest, required: true };
   return (
     <section class="card" id="backfill" aria-labelledby="backfill-title">
       <h2 id="backfill-title">Backfill</h2>
       <Form here={here} action={`${jobPath(job)}/backfill`} class="fields" label="Backfill">
         <input type="hidden" name="key" value={crypto.randomUUID()} />
-        <label>
-          First
-          <input
-            type="date"
-            name="first"
-            value={back > partitions.first ? back : partitions.first}
-            {...bounds}
-          />
-        </label>
-        <label>
-          Last
-          <input type="date" name="last" value={newest} {...bounds} />
-        </label>
+        <DateField
+          label="First"
+          name="first"
+          value={back > partitions.first ? back : partitions.first}
+          required
+        />
+        <DateField label="Last" name="last" value={newest} required />
         <button type="submit">Start backfill</button>
       </Form>
       <p class="soft">

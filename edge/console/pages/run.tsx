@@ -3,6 +3,7 @@
 import type { FC } from "hono/jsx";
 import { z } from "zod";
 import { Failure } from "../../../shared/errors.ts";
+import { DAY, iso } from "../../../shared/time.ts";
 import type { Run } from "../../../shared/wire/markets.ts";
 import { outcomeOf, verdictOf } from "../../markets/ingest/check.ts";
 import { listEvents } from "../../markets/ingest/journal.ts";
@@ -10,13 +11,15 @@ import { findExecution } from "../../markets/ingest/ledger.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
-import { StaleSymbols } from "./checks.tsx";
-import { Facts, Live, Moment, State } from "./components.tsx";
+import { listRefusals } from "../../markets/ingest/refusals.ts";
+import { RefusalTags, StaleSymbols } from "./checks.tsx";
+import { Facts, Live, Moment, State, stepOf, ValidTime } from "./components.tsx";
 import { Findings, Journal, RunFinding } from "./journal.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
-import { distance, isBusy, isOpen, jobPath, length, number, seriesPath } from "./words.ts";
+import { distance, isBusy, isDated, isOpen, jobPath, length, number, seriesPath } from "./words.ts";
 
 const SERIES_SHOWN = 12;
+const REFUSALS_SHOWN = 100;
 
 /** What runs record; a run that failed early recorded less. */
 const Metadata = z.object({
@@ -47,9 +50,10 @@ type Metadata = z.output<typeof Metadata>;
 
 /** One run of a partition; fails with `unknown_run`. */
 export async function runView({ database }: IngestParts, runId: string): Promise<View> {
-  const [run, events] = await Promise.all([
+  const [run, events, refusals] = await Promise.all([
     findExecution(database, runId),
     listEvents(database, runId),
+    listRefusals(database, { runId, limit: REFUSALS_SHOWN }),
   ]);
   if (!run) throw new Failure("unknown_run", "no such run");
   const pipeline = pipelineOf(run.job);
@@ -69,6 +73,12 @@ export async function runView({ database }: IngestParts, runId: string): Promise
         <Live name="run" every={isBusy(run.state) ? 1 : 30}>
           <Summary run={run} here={here} pipeline={pipeline} />
           <Outcome metadata={metadata} pipeline={pipeline} />
+          {refusals.length > 0 && (
+            <section class="card" aria-labelledby="refused">
+              <h2 id="refused">Refused, as many rows would be withdrawn</h2>
+              <RefusalTags refusals={refusals} />
+            </section>
+          )}
           <ArrivedFields arrived={metadata.arrived} />
           <Findings findings={metadata.findings ?? []} pipeline={pipeline} />
           <Journal events={events} run={run} zone={pipeline?.timeZone ?? "UTC"} />
@@ -172,6 +182,7 @@ const Outcome: FC<{ metadata: Metadata; pipeline: Pipeline | undefined }> = ({
 }) => {
   const { rows_written, rows_fetched, as_of, covered, source_url, check, empty_reason } = metadata;
   const { left_out: leftOut = 0 } = metadata;
+  const step = stepOf(pipeline);
   const zone = pipeline?.timeZone ?? "UTC";
   if (rows_written === undefined && !source_url) return null;
   return (
@@ -189,7 +200,8 @@ const Outcome: FC<{ metadata: Metadata; pipeline: Pipeline | undefined }> = ({
                 "Covered",
                 covered ? (
                   <>
-                    <Moment at={covered.from} /> to <Moment at={covered.to} />
+                    <ValidTime at={covered.from} step={step} zone={zone} /> to{" "}
+                    <ValidTime at={endOf(covered.to, step)} step={step} zone={zone} />
                   </>
                 ) : (
                   "–"
@@ -220,8 +232,8 @@ const Outcome: FC<{ metadata: Metadata; pipeline: Pipeline | undefined }> = ({
             facts={[
               ["Rule set", check.schema],
               ["Failures", <span class="number">{number(check.failures)}</span>],
-              ["Warnings", check.warnings.length > 0 ? check.warnings.join(", ") : "none"],
-              ["Newest data", <Moment at={check.newest} zone={zone} />],
+              ["Warnings", check.warnings.length > 0 ? check.warnings.join("; ") : "none"],
+              ["Newest data", <ValidTime at={check.newest} step={step} zone={zone} />],
             ]}
           />
           <StaleSymbols symbols={check.stale_symbols} />
@@ -230,6 +242,10 @@ const Outcome: FC<{ metadata: Metadata; pipeline: Pipeline | undefined }> = ({
     </div>
   );
 };
+
+/** The end of a range without its end; of dates the last one in it. */
+const endOf = (to: string, step: string | null): string =>
+  isDated(step) ? iso(Date.parse(to) - DAY) : to;
 
 /** What a provider sent whose format changed: names and types, no more. */
 const ArrivedFields: FC<{ arrived: string | undefined }> = ({ arrived }) =>

@@ -9,11 +9,11 @@ import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { type ExecutionSummary, listExecutionSummaries } from "../../markets/ingest/summaries.ts";
 import { calendarDay } from "../parameters.ts";
-import { ALL, Cell, Empty, JOBS, Live, Moment, Select, State } from "./components.tsx";
+import { ALL, Cell, DateField, Empty, JOBS, Live, Moment, Select, State } from "./components.tsx";
 import type { View } from "./layout.tsx";
 import { distance, isBusy, jobPath, length, number } from "./words.ts";
 
-const PAGE = 50;
+const PAGE = 25;
 
 /** An unset field of a form arrives as the empty text. */
 const field = <Shape extends z.ZodType>(shape: Shape) =>
@@ -46,10 +46,6 @@ export async function runsView({ database }: IngestParts, query: RunsQuery): Pro
     body: (here) => (
       <>
         <h1>Runs</h1>
-        <p class="pages">
-          <a href="/timeline">Timeline</a>
-          <a href="/events">Search events</a>
-        </p>
         <Filters query={query} />
         <Live name="runs" every={hidden}>
           {runs.length === 0 ? (
@@ -97,10 +93,7 @@ const Filters: FC<{ query: RunsQuery }> = ({ query }) => (
       options={[ALL, ...RunTrigger.options]}
       value={query.trigger}
     />
-    <label>
-      Partition
-      <input type="date" name="partition" value={query.partition ?? ""} />
-    </label>
+    <DateField label="Partition" name="partition" value={query.partition ?? ""} />
     {query.backfill && <input type="hidden" name="backfill" value={query.backfill} />}
     <button type="submit">Filter</button>
     {Object.values(query).some(Boolean) && (
@@ -128,7 +121,7 @@ export const RunTable: FC<{
   now: number;
   withJob?: boolean;
 }> = ({ runs, now, withJob = true }) => (
-  <table class="stack">
+  <table class="stack compact">
     <thead>
       <tr>
         <th scope="col">{withJob ? "Run" : "Partition"}</th>
@@ -150,7 +143,7 @@ export const RunTable: FC<{
           <th scope="row">
             <a href={`/runs/${run.run_id}`}>
               {withJob && `${pipelineOf(run.job)?.title ?? run.job} `}
-              <span class="number">{run.partition}</span>
+              <span class="number whole">{run.partition}</span>
             </a>
           </th>
           <Cell head="State">

@@ -262,7 +262,7 @@ const TickTable: FC<{ ticks: readonly Tick[]; zone: string; now: number }> = ({
   zone,
   now,
 }) => (
-  <table class="stack">
+  <table class="stack compact">
     <thead>
       <tr>
         <th scope="col">Due</th>

@@ -4,6 +4,7 @@
 import type { FC } from "hono/jsx";
 import { DAY, iso, parseInstant } from "../../../shared/time.ts";
 import type { Vintage } from "../../../shared/wire/markets.ts";
+import { OVERLAID_MAX } from "./chart.ts";
 import { Select } from "./components.tsx";
 import { seriesPath } from "./words.ts";
 
@@ -15,7 +16,7 @@ export interface Choices {
   end: string | undefined;
   asOf: string | undefined;
   compare: string | undefined;
-  instrument: string | undefined;
+  instruments: readonly string[];
   column: string | undefined;
 }
 
@@ -47,7 +48,8 @@ const short = (instant: string | undefined) => instant?.replace(/(T\d\d:\d\d):00
 
 interface ChoicesFormProps {
   shown: Choices;
-  instruments: readonly string[];
+  /** Those there are, with their names for people. */
+  instruments: readonly (readonly [instrument: string, name: string])[];
   columns: readonly string[];
   vintages: readonly Vintage[];
   problems: readonly Problem[];
@@ -78,7 +80,7 @@ export const ChoicesForm: FC<ChoicesFormProps> = ({
           ))}
         </div>
       )}
-      <Choice label="Instrument" name="instrument" options={instruments} value={shown.instrument} />
+      <Instruments options={instruments} chosen={shown.instruments} />
       <Choice label="Column" name="column" options={columns} value={shown.column} />
       <TextField {...field("start", shown.start)} />
       <TextField {...field("end", shown.end)} />
@@ -91,6 +93,33 @@ export const ChoicesForm: FC<ChoicesFormProps> = ({
       </datalist>
       <button type="submit">Show</button>
     </form>
+  );
+};
+
+/** The instruments of a symbol that has several: one is compared, several share the chart. */
+const Instruments: FC<{
+  options: ChoicesFormProps["instruments"];
+  chosen: readonly string[];
+}> = ({ options, chosen }) => {
+  if (options.length < 2) {
+    const [only] = options;
+    return only ? <input type="hidden" name="instrument" value={only[0]} /> : null;
+  }
+  return (
+    <fieldset class="choices">
+      <legend>Instruments, at most {OVERLAID_MAX} on one chart</legend>
+      {options.map(([instrument, name]) => (
+        <label title={instrument}>
+          <input
+            type="checkbox"
+            name="instrument"
+            value={instrument}
+            checked={chosen.includes(instrument)}
+          />
+          {name}
+        </label>
+      ))}
+    </fieldset>
   );
 };
 
@@ -132,7 +161,10 @@ const TextField: FC<{
 
 /** Ready comparisons of the latest state, each a link. */
 export const Presets: FC<{ shown: Choices; now: number }> = ({ shown, now }) => {
-  const { library, symbol, instrument, column } = shown;
+  const { library, symbol, instruments, column } = shown;
+  // Several instruments share a chart of one knowledge time: there is nothing to compare.
+  const [instrument] = instruments;
+  if (instruments.length > 1) return null;
   const path = (compare: string | undefined) => {
     const more = Object.entries({ instrument, column, compare });
     const given = more.filter((entry): entry is [string, string] => entry[1] !== undefined);

@@ -9,11 +9,21 @@ import { type MarketsClient, MarketsError, readSeriesState } from "../../markets
 import { describeSymbol, type SymbolDescription, unitOf } from "../../markets/client/symbols.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
-import { type ChartData, chartOf, columnsOf, instrumentsOf } from "./chart.ts";
+import {
+  type ChartData,
+  chartOf,
+  columnsOf,
+  instrumentsOf,
+  OVERLAID_MAX,
+  overlaidAtFirst,
+  overlayOf,
+} from "./chart.ts";
 import { Empty, Facts, Moment } from "./components.tsx";
-import { Snippets, Triangle, Values, Vintages } from "./history.tsx";
+import { Triangle, Values, Vintages } from "./history.tsx";
 import type { View } from "./layout.tsx";
+import { Plot } from "./plot.tsx";
 import { ChoicesForm, Presets, type Problem, problemsOf } from "./series-form.tsx";
+import { Snippets } from "./snippets.tsx";
 import { number, seriesPath } from "./words.ts";
 
 const text = z
@@ -28,7 +38,8 @@ export const SeriesQuery = z.object({
   symbol: text,
   /** Words of symbols to list. */
   q: text,
-  instrument: text,
+  /** Absent: those that the chart begins with. */
+  instrument: z.array(z.string()).default([]),
   column: text,
   start: text,
   end: text,
@@ -180,21 +191,36 @@ async function symbolView({ api, url, now }: SeriesParts, query: SymbolQuery): P
   const range = rangeOf(query, newestOf(head.records, vintages), days);
   const window = { library, symbol, start: range.start, end: range.end };
   const latest = await readSeriesState(api, { ...window, as_of: query.as_of });
-  const compare = await comparedWith(api, query, { state: latest, vintages, range });
-  const earlier = compare ? await readSeriesState(api, { ...window, as_of: compare }) : null;
-  const instruments = instrumentsOf([...latest.records, ...(earlier?.records ?? [])]);
-  const instrument = pick(instruments, query.instrument, `${library}.${symbol}`);
+  const compared = await comparedWith(api, query, { state: latest, vintages, range });
+  const earlier = compared ? await readSeriesState(api, { ...window, as_of: compared }) : null;
+  const known = instrumentsOf([...latest.records, ...(earlier?.records ?? [])]);
   const columns = columnsOf(latest.records, pipeline?.valueColumns ?? ["value"]);
-  const column = pick(columns, query.column, columns[0] ?? "value");
-  const chart = chartOf({ now: latest, before: earlier, instrument, column });
+  const column =
+    query.column && columns.includes(query.column) ? query.column : (columns[0] ?? "value");
+  const unitAt = (one: string) => unitOf(described, one, column);
+  const instruments = shownInstruments(query, known, () =>
+    overlaidAtFirst(latest.records, column, unitAt),
+  );
+  const [instrument = `${library}.${symbol}`] = instruments;
+  const isOverlay = instruments.length > 1;
+  // Two knowledge times of several instruments are more lines than one can tell apart.
+  const compare = isOverlay ? undefined : compared;
+  const chart = isOverlay
+    ? overlayOf(
+        latest,
+        column,
+        instruments.map((one) => ({ instrument: one, name: nameOf(described, one) ?? one })),
+      )
+    : chartOf({ now: latest, before: earlier, instrument, column });
   const revisions = await api
     .revisions({ ...window, as_of: query.as_of, column })
     .catch((thrown: unknown) => {
       if (thrown instanceof MarketsError && thrown.code === "row_cap_exceeded") return null;
       throw thrown;
     });
-  const unit = unitOf(described, instrument, column);
-  const shown = { library, symbol, ...range, asOf: query.as_of, compare, instrument, column };
+  const units = new Set(instruments.map(unitAt));
+  const unit = units.size > 1 ? null : unitAt(instrument);
+  const shown = { library, symbol, ...range, asOf: query.as_of, compare, instruments, column };
   return {
     title: `${library} ${symbol}`,
     section: "series",
@@ -214,43 +240,69 @@ async function symbolView({ api, url, now }: SeriesParts, query: SymbolQuery): P
         <Presets shown={shown} now={here.now} />
         <ChoicesForm
           shown={shown}
-          instruments={instruments}
+          instruments={known.map((one) => [one, nameOf(described, one) ?? one])}
           columns={columns}
           vintages={vintages}
           problems={[]}
         />
-        <Chart
-          chart={chart}
-          of={{ instrument, column, unit, name: nameOf(described, instrument) }}
-          zone={zone}
+        <Chart chart={chart} shown={{ described, instruments, column, unit }} />
+        {isOverlay ? (
+          <p class="soft">
+            Choose one instrument to compare two knowledge times of it, and to see how it was
+            revised.
+          </p>
+        ) : (
+          <Difference chart={chart} compare={compare} unit={unit} />
+        )}
+        <Values chart={chart} of={described} unit={unit} isOverlay={isOverlay} />
+        {!isOverlay && (
+          <Triangle
+            rows={revisions?.rows.filter((row) => row.instrument_id === instrument) ?? null}
+            statistics={revisions?.statistics ?? null}
+            until={parseInstant(query.as_of ?? "") ?? here.now}
+            of={described}
+            unit={unit}
+          />
+        )}
+        <Vintages
+          vintages={vintages}
+          of={described}
+          isCompared={!isOverlay}
+          path={(asOf) => knownAt(query, asOf)}
         />
-        <Difference chart={chart} compare={compare} unit={unit} />
-        <Values chart={chart} zone={zone} unit={unit} />
-        <Triangle
-          rows={revisions?.rows.filter((row) => row.instrument_id === instrument) ?? null}
-          statistics={revisions?.statistics ?? null}
-          until={parseInstant(query.as_of ?? "") ?? here.now}
-          zone={zone}
-          unit={unit}
-        />
-        <Vintages vintages={vintages} zone={zone} path={(asOf) => knownAt(query, asOf)} />
         <Snippets url={url} library={library} symbol={symbol} asOf={head.asOf} />
       </>
     ),
   };
 }
 
-const pick = (options: readonly string[], asked: string | undefined, fallback: string): string => {
-  if (asked !== undefined && options.includes(asked)) return asked;
-  return options.includes(fallback) ? fallback : (options[0] ?? fallback);
-};
+/** What a chart is of. */
+interface ShownSeries {
+  described: SymbolDescription;
+  instruments: readonly string[];
+  column: string;
+  unit: string | null;
+}
+
+/** The instruments asked for that there are; else those that the chart begins with. */
+function shownInstruments(
+  { instrument: asked }: SymbolQuery,
+  known: readonly string[],
+  atFirst: () => string[],
+): string[] {
+  const found = known.filter((one) => asked.includes(one)).slice(0, OVERLAID_MAX);
+  if (found.length > 0) return found;
+  const first = atFirst();
+  return first.length > 0 ? first : known.slice(0, 1);
+}
 
 /** The page as of a vintage; what it is compared with is then the vintage before. */
 const knownAt = (query: SymbolQuery, asOf: string) => {
   const { library, symbol, instrument, column, start, end } = query;
-  const kept = { library, symbol, instrument, column, start, end, as_of: asOf };
+  const kept = { library, symbol, column, start, end, as_of: asOf };
   const entries = Object.entries(kept).filter(([, value]) => value !== undefined);
-  return `/series?${new URLSearchParams(entries as [string, string][])}#chart`;
+  const chosen = instrument.map((one) => ["instrument", one]);
+  return `/series?${new URLSearchParams([...entries, ...chosen] as [string, string][])}#chart`;
 };
 
 /** The valid time asked for; by default what was newest, as long as the pipeline's unit asks. */
@@ -308,6 +360,7 @@ const nameOf = ({ instruments }: SymbolDescription, instrument: string) =>
 /** The form as it was typed, with what of it cannot be read. */
 const unreadableView = (query: SymbolQuery, problems: readonly Problem[]): View => {
   const { library, symbol, start, end, as_of: asOf, compare, instrument, column } = query;
+  const shown = { library, symbol, start, end, asOf, compare, instruments: instrument, column };
   return {
     title: `${library} ${symbol}`,
     section: "series",
@@ -319,8 +372,8 @@ const unreadableView = (query: SymbolQuery, problems: readonly Problem[]): View 
         </p>
         <h1>{symbol}</h1>
         <ChoicesForm
-          shown={{ library, symbol, start, end, asOf, compare, instrument, column }}
-          instruments={[]}
+          shown={shown}
+          instruments={instrument.map((one) => [one, one])}
           columns={[]}
           vintages={[]}
           problems={problems}
@@ -332,11 +385,10 @@ const unreadableView = (query: SymbolQuery, problems: readonly Problem[]): View 
 
 interface ChartProps {
   chart: ChartData;
-  of: { instrument: string; column: string; unit: string | null; name: string | null };
-  zone: string;
+  shown: ShownSeries;
 }
 
-const Chart: FC<ChartProps> = ({ chart, of: { instrument, column, unit, name }, zone }) => {
+const Chart: FC<ChartProps> = ({ chart, shown: { described, instruments, column, unit } }) => {
   if (chart.times.length === 0) {
     return (
       <Empty title="Nothing was known of this window">
@@ -344,24 +396,27 @@ const Chart: FC<ChartProps> = ({ chart, of: { instrument, column, unit, name }, 
       </Empty>
     );
   }
-  const { times, lines, revised } = chart;
-  const data = JSON.stringify({ times, lines, revised, zone, column, unit });
+  const [first = ""] = instruments;
+  const isOverlay = instruments.length > 1;
+  const name = isOverlay ? `${number(instruments.length)} instruments` : nameOf(described, first);
   return (
-    <figure class="chart" id="chart" aria-label={`${instrument}, ${column}`}>
-      <figcaption>
-        {name ?? instrument}{" "}
-        <span class="soft">
-          {name && `${instrument} · `}
-          {column}
-          {unit && `, ${unit}`}
-        </span>
-        {chart.cut && <span class="soft"> · only the newest {number(times.length)} points</span>}
-      </figcaption>
-      <div class="plot" data-chart={data} role="img" aria-label={`Chart of ${instrument}`} />
-      <noscript>
-        <p class="soft">The chart needs JavaScript; the values are in the table below.</p>
-      </noscript>
-    </figure>
+    <Plot
+      data={{ times: chart.times, lines: chart.lines, revised: chart.revised }}
+      unit={unit}
+      zone={described.time_zone}
+      step={described.step}
+      title={`${isOverlay ? described.name : first}, ${column}`}
+    >
+      {name ?? first}{" "}
+      <span class="soft">
+        {name && !isOverlay && `${first} · `}
+        {column}
+        {unit && `, ${unit}`}
+      </span>
+      {chart.cut && (
+        <span class="soft"> · only the newest {number(chart.times.length)} points</span>
+      )}
+    </Plot>
   );
 };
 

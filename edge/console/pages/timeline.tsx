@@ -8,7 +8,7 @@ import { PIPELINES } from "../../markets/ingest/pipelines.ts";
 import { listWorking, type TimelineEntry } from "../../markets/ingest/timeline.ts";
 import type { Range } from "../../markets/store/rows.ts";
 import { calendarDay } from "../parameters.ts";
-import { Cell, Empty, Live, Moment, Select, State, signOf } from "./components.tsx";
+import { Cell, DateField, Empty, Live, Moment, Select, State, signOf } from "./components.tsx";
 import type { View } from "./layout.tsx";
 import { jobPath, length, number } from "./words.ts";
 
@@ -66,12 +66,9 @@ export async function timelineView(
   const isNow = stretch.from <= now && now < stretch.to;
   return {
     title: "Timeline",
-    section: "runs",
+    section: "timeline",
     body: () => (
       <>
-        <p class="crumbs">
-          <a href="/runs">Runs</a>
-        </p>
         <h1>Timeline</h1>
         <Stretch query={query} stretch={stretch} />
         <Live name="timeline" every={isNow ? 15 : 60}>
@@ -98,10 +95,7 @@ const Stretch: FC<{ query: TimelineQuery; stretch: Range }> = ({ query, stretch 
   const step = stretch.to - stretch.from;
   return (
     <form class="filters" method="get" action="/timeline" aria-label="Choose a time">
-      <label>
-        Day (UTC)
-        <input type="date" name="day" value={isoDay(stretch.from)} />
-      </label>
+      <DateField label="Day (UTC)" name="day" value={isoDay(stretch.from)} />
       <Select
         label="From"
         name="hour"
@@ -231,7 +225,7 @@ const RunList: FC<{ runs: readonly TimelineEntry[]; now: number }> = ({ runs, no
       {runs.length > LISTED ? `The newest ${LISTED} of ${number(runs.length)} runs` : "The runs"} as
       a table
     </summary>
-    <table class="stack">
+    <table class="stack compact">
       <thead>
         <tr>
           <th scope="col">Run</th>
@@ -251,7 +245,7 @@ const RunList: FC<{ runs: readonly TimelineEntry[]; now: number }> = ({ runs, no
               <th scope="row">
                 <a href={`/runs/${run.run_id}`}>
                   {PIPELINES.find(({ job }) => job === run.job)?.title ?? run.job}{" "}
-                  <span class="number">{run.partition}</span>
+                  <span class="number whole">{run.partition}</span>
                 </a>
               </th>
               <Cell head="State">

@@ -10,24 +10,64 @@ function clockOf(zone: string): Intl.DateTimeFormat {
     new Intl.DateTimeFormat("en-US", {
       timeZone: zone,
       hourCycle: "h23",
-      month: "short",
-      day: "numeric",
+      year: "numeric",
+      month: "2-digit",
+      day: "2-digit",
       hour: "2-digit",
       minute: "2-digit",
+      second: "2-digit",
       timeZoneName: "short",
     });
   clocks.set(zone, known);
   return known;
 }
 
-/** What clocks of a zone show: `13:35 CST`, with the day where it is another than in UTC. */
-export function localTime(instant: number, zone: string): string {
+/** What the clocks of a zone show at an instant. */
+export interface ClockReading {
+  /** `2026-01-31`. */
+  day: string;
+  /** `13:35`. */
+  time: string;
+  /** `13:35:07`. */
+  seconds: string;
+  /** The zone's short name, such as `CST`. */
+  zone: string;
+}
+
+/** What the clocks of an IANA zone show. */
+export function readClock(instant: number, zone: string): ClockReading {
   const parts = clockOf(zone).formatToParts(instant);
   const part = (wanted: string) => parts.find(({ type }) => type === wanted)?.value ?? "";
-  const time = `${part("hour")}:${part("minute")} ${part("timeZoneName")}`;
-  const isSameDay = Number(part("day")) === new Date(instant).getUTCDate();
-  return isSameDay ? time : `${part("month")} ${part("day")}, ${time}`;
+  const time = `${part("hour")}:${part("minute")}`;
+  return {
+    day: `${part("year")}-${part("month")}-${part("day")}`,
+    time,
+    seconds: `${time}:${part("second")}`,
+    zone: part("timeZoneName"),
+  };
 }
+
+/** Whether a text names a zone that clocks can be read in. */
+export function isZone(name: string): boolean {
+  try {
+    return Boolean(clockOf(name));
+  } catch {
+    return false;
+  }
+}
+
+/** The clock of which pages show times: UTC's, each market's own, or that of an IANA zone. */
+export type Clock = "utc" | "market" | (string & {});
+
+/** The zones in which a time is shown, the first one large; null: no second one. */
+export function zonesOf(clock: Clock, market = "UTC"): [zone: string, beside: string | null] {
+  const zone = clock === "utc" ? "UTC" : clock === "market" ? market : clock;
+  const beside = zone === "UTC" ? market : "UTC";
+  return [zone, beside === zone ? null : beside];
+}
+
+/** Whether values so far apart, as an ISO 8601 duration, are labelled by dates. */
+export const isDated = (step: string | null): boolean => step !== null && /^P\d+[DWM]$/.test(step);
 
 /** `3 h`, `12 min`, `4 d`: a length of time in its largest unit. */
 export function length(milliseconds: number): string {

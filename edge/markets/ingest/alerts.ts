@@ -62,6 +62,9 @@ interface Ending extends Record<string, unknown> {
   reconstructed: boolean;
 }
 
+/** Only an execution that committed reads back. */
+const hasCheck = ({ state }: { state: string }) => state === "succeeded" || state === "partial";
+
 const ofPartition = (key: string) => `partition ${key}`;
 const ofSeries = (symbol: string) => `series ${symbol}`;
 const CHECK = "check";
@@ -81,7 +84,7 @@ export async function noticeIncidents(parts: NoticeParts, delivery: Delivery, no
     const incidents = open.get(job) ?? [];
     if (!pipeline) continue;
     verdicts.push(await judgePartitions(database, pipeline, { ofJob, incidents }, now));
-    const isForward = ofJob.some((one) => one.state === "succeeded" && !one.reconstructed);
+    const isForward = ofJob.some((one) => hasCheck(one) && !one.reconstructed);
     if (isForward) verdicts.push(await judgeChecks(database, job, incidents));
   }
   await beginIncidents(
@@ -157,8 +160,8 @@ async function judgePartitions(
   for (const { partition, state, run_id: runId } of states.flat()) {
     const incident = open.get(partition);
     const subject = ofPartition(partition);
-    if (incident && state === "materialized") {
-      verdict.over.push({ incident, detail: `${subject} is materialized` });
+    if (incident && (state === "materialized" || state === "partial")) {
+      verdict.over.push({ incident, detail: `${subject} is ${state}` });
     } else if (!incident && (state === "failed" || state === "late")) {
       const detail = `${subject} ${state === "late" ? "is late" : "failed"}`;
       verdict.troubles.push({ job, subject, kind: state, runId, detail });
@@ -186,7 +189,7 @@ async function judgeChecks(
   incidents: readonly Incident[],
 ): Promise<Verdict> {
   const lines = (await newestForwardChecks(database, [job], CHECKS)).get(job) ?? [];
-  const newest = lines.find(({ state }) => state === "succeeded");
+  const newest = lines.find(hasCheck);
   const check = newest?.check;
   if (!newest || !check) return { troubles: [], over: [] };
   const { run_id: runId } = newest;

@@ -5,9 +5,10 @@
 import { DAY, iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import type { SeriesName, Store } from "../store/store.ts";
-import type { FetchedSeries, Finding, GateContext } from "./gate.ts";
+import { type FetchedSeries, type Finding, finding, type GateContext } from "./gate.ts";
 import { listInstruments, type NewestRow, recordNewest } from "./instruments.ts";
 import type { Pipeline } from "./pipeline.ts";
+import { sentencesOf } from "./rules.ts";
 
 /** The outcome of a read-back check, as the metadata of an execution shows it. */
 export interface CheckResult {
@@ -15,8 +16,9 @@ export interface CheckResult {
   /** The libraries whose rules were applied. */
   schema: string;
   failures: number;
-  /** Why nothing could be checked, or which rules failed. */
+  /** Why nothing could be checked, or what failed, in sentences. */
   reason: string | null;
+  /** A sentence for each rule that was broken without failing the check. */
   warnings: string[];
   /** The newest valid time of the library that lags most. */
   newest: string | null;
@@ -111,20 +113,18 @@ async function judgeRead(
   const hasLeftOut = written.leftOut.length > 0;
   const { findings } = pipeline.gate(read, { partition, window, now, hasLeftOut });
   const lag = Math.min(partition.to, asOf) - newest;
-  const errors = [...findings, ...written.errors]
-    .filter(({ severity }) => severity === "error")
-    .map(({ rule, where }) => `${rule}: ${where}`);
-  const warnings = [...findings, ...written.leftOut]
-    .filter(({ severity }) => severity === "warning")
-    .map(({ rule }) => rule);
-  if (lag > pipeline.freshness.errorMs) errors.push("stale");
-  else if (lag > pipeline.freshness.warningMs) warnings.push("aging");
+  const errors = [...findings, ...written.errors].filter(({ severity }) => severity === "error");
+  const warnings = [...findings, ...written.leftOut].filter(
+    ({ severity }) => severity === "warning",
+  );
+  if (lag > pipeline.freshness.errorMs) errors.push(finding("error", "stale", 1, ""));
+  else if (lag > pipeline.freshness.warningMs) warnings.push(finding("warning", "aging", 1, ""));
   return {
     passed: errors.length === 0,
     schema,
     failures: errors.length,
-    reason: errors.length > 0 ? errors.join("; ") : null,
-    warnings: [...new Set(warnings)],
+    reason: errors.length > 0 ? sentencesOf(errors).join("; ") : null,
+    warnings: sentencesOf(warnings),
     newest: iso(newest),
     ...watchList,
   };

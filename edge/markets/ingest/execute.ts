@@ -12,11 +12,11 @@ import { type Journal, openJournal } from "./journal.ts";
 import {
   type ClaimedExecution,
   claimExecution,
+  completeExecution,
   type ExecutionError,
   failExecution,
   renewLease,
   requeueExecution,
-  succeedExecution,
 } from "./ledger.ts";
 import { materialize } from "./materialization.ts";
 import type { IngestParts } from "./parts.ts";
@@ -54,10 +54,13 @@ export async function executeQueued(parts: IngestParts, runId: string): Promise<
   try {
     const result = await materialize(parts, execution, journal);
     const ms = parts.clock() - started;
-    journal.note("info", "succeeded", { ms });
+    const [level, state] = result.isPartial
+      ? (["warning", "partial"] as const)
+      : (["info", "succeeded"] as const);
+    journal.note(level, state, { ms });
     await journal.flush();
-    await succeedExecution(parts.database, execution, result, parts.clock());
-    parts.log.info("run_succeeded", { ...execution, rows: result.metadata.rows_written, ms });
+    await completeExecution(parts.database, execution, result, parts.clock());
+    parts.log[level](`run_${state}`, { ...execution, rows: result.metadata.rows_written, ms });
   } catch (thrown) {
     await recordFailure(parts, execution, journal, asFailure(thrown));
   } finally {

@@ -4,6 +4,7 @@
 
 import { HOUR, iso } from "../../../shared/time.ts";
 import type { Range, Row } from "../store/rows.ts";
+import type { Rule } from "./rules.ts";
 
 /** The rows of one symbol of one library. */
 export interface FetchedSeries {
@@ -22,7 +23,7 @@ export interface Sample {
 /** A broken rule, and how often it was broken. */
 export interface Finding {
   severity: "error" | "warning";
-  rule: string;
+  rule: Rule;
   count: number;
   /** Where: a symbol, or a few rows. */
   where: string;
@@ -63,7 +64,7 @@ export const mayRetract = (retracted: number, stored: number): boolean =>
 /** A finding without rows. */
 export const finding = (
   severity: Finding["severity"],
-  rule: string,
+  rule: Rule,
   count: number,
   where: string,
 ): Finding => ({ severity, rule, count, where });
@@ -71,7 +72,7 @@ export const finding = (
 /** The finding that these rows break a rule, with the first of them. */
 export const offending = (
   severity: Finding["severity"],
-  rule: string,
+  rule: Rule,
   rows: readonly Row[],
   where: string,
 ): Finding => ({
@@ -107,7 +108,7 @@ export function judgeStructure(
     const key = `${row.datetime} ${row.instrumentId}`;
     return seen.has(key) || !seen.add(key);
   });
-  const broken = (rule: string, holds: (row: Row) => boolean) =>
+  const broken = (rule: Rule, holds: (row: Row) => boolean) =>
     offending(
       "error",
       rule,

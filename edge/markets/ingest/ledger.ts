@@ -199,8 +199,10 @@ export interface ExecutionError {
   metadata: object | null;
 }
 
-/** The outcome of an execution that succeeded. */
+/** The outcome of an execution that committed what its answer held. */
 export interface Materialization {
+  /** Some series were left as they were: refused, or missing from the answer. */
+  isPartial: boolean;
   metadata: object;
   /** Valid time whose partitions it materialized. */
   covered: Range;
@@ -208,15 +210,15 @@ export interface Materialization {
   revised: Readonly<Record<string, number>>;
 }
 
-/** Ends an execution as succeeded. */
-export async function succeedExecution(
+/** Ends an execution as `succeeded` or `partial`. */
+export async function completeExecution(
   database: Database,
   execution: ClaimedExecution,
-  { metadata, covered, revised }: Materialization,
+  { isPartial, metadata, covered, revised }: Materialization,
   now: number,
 ) {
   await database.execute(sql`
-    UPDATE run SET state = 'succeeded', finished_at = ${at(now)}, lease_until = NULL,
+    UPDATE run SET state = ${isPartial ? "partial" : "succeeded"}, finished_at = ${at(now)}, lease_until = NULL,
       covered_from = ${at(covered.from)}, covered_to = ${at(covered.to)},
       revised = ${jsonb(revised)},
       metadata = ${jsonb(metadata)} WHERE ${isHeld(execution)}`);
@@ -317,8 +319,8 @@ export async function rescueExecutions(
 }
 
 /**
- * Has a backfill's failed, late and canceled executions wait again, with as many attempts as new
- * ones.
+ * Has a backfill's partial, failed, late and canceled executions wait again, with as many attempts
+ * as new ones.
  */
 export async function retryFailedExecutions(
   database: Database,
@@ -332,7 +334,7 @@ export async function retryFailedExecutions(
     moved AS (
       UPDATE run SET state = 'queued', finished_at = NULL, available_at = ${HELD},
         error_code = NULL, error_detail = NULL, attempts_max = attempt + ${ATTEMPTS_MAX}::int
-       WHERE backfill_id = ${backfillId}::uuid AND state IN ('failed', 'late', 'canceled')
+       WHERE backfill_id = ${backfillId}::uuid AND state IN ('partial', 'failed', 'late', 'canceled')
        RETURNING id, attempt)
     ${noteMoved("requeued", action)}`);
 }
@@ -416,8 +418,8 @@ const BACKFILL = selection({
   canceled_at: backfill.canceledAt,
   runs: typed<Backfill["runs"]>(sql`json_build_object(
     'queued', ${count("queued")}, 'waiting', ${count("waiting")}, 'running', ${count("running")},
-    'succeeded', ${count("succeeded")}, 'failed', ${count("failed")}, 'late', ${count("late")},
-    'canceled', ${count("canceled")})`),
+    'succeeded', ${count("succeeded")}, 'partial', ${count("partial")},
+    'failed', ${count("failed")}, 'late', ${count("late")}, 'canceled', ${count("canceled")})`),
 });
 
 /** A backfill with the counts of its executions, or null. */

@@ -5,7 +5,6 @@ import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
 import { requireOwnBucket } from "../../http/bucket-identity.ts";
 import type { Database } from "../../http/database.ts";
-import { commitAll } from "../store/commit.ts";
 import { NAMED_OBJECTS } from "../store/housekeeping.ts";
 import { type Head, listExecutionVintages, listHeads } from "../store/listings.ts";
 import type { Range } from "../store/rows.ts";
@@ -17,17 +16,16 @@ import {
   finding,
   type GateContext,
   type GateReport,
-  mayRetract,
 } from "./gate.ts";
 import { recordSeen } from "./graph.ts";
 import { type Journal, notingFetcher } from "./journal.ts";
-import { type ClaimedExecution, type Materialization, renewLease } from "./ledger.ts";
+import type { ClaimedExecution, Materialization } from "./ledger.ts";
 import { holdingPartition, partitionRange } from "./partition.ts";
 import type { IngestParts } from "./parts.ts";
 import { type FetchResult, type Pipeline, requirePipeline } from "./pipeline.ts";
 import { comparePublication } from "./publications.ts";
-
-const SERIES_AT_ONCE = 24;
+import { sentencesOf } from "./rules.ts";
+import { type Commits, commitSeries } from "./series-commits.ts";
 
 /** What an execution wrote, as its `metadata` tells the operator; instants as ISO 8601. */
 export interface MaterializationMetadata {
@@ -106,7 +104,8 @@ export async function materialize(
   journal.note("info", "committed", { series: accepted.length, vintages: commits.vintages });
   await journal.flush();
   await recordInGraph(parts, execution, accepted);
-  const written = { ...context, series: accepted, leftOut, errors: onlyAwaited ? [] : errors };
+  const lasting = onlyAwaited ? [] : errors;
+  const written = { ...context, series: accepted, leftOut, errors: lasting };
   const empty =
     isOpen(completeness, context.now) || completeness.complete ? completeness.reason : null;
   const { check, ...stored } = await readBack(parts, pipeline, { ...written, empty });
@@ -128,7 +127,8 @@ export async function materialize(
   }
   // What lies ahead of the partition is a forecast: it materializes no partition.
   const covered = completeRange(pipeline, accepted, { key, window, now: context.now });
-  return { metadata, covered, revised: byPartition(pipeline, commits.changedAt) };
+  const revised = byPartition(pipeline, commits.changedAt);
+  return { metadata, covered, revised, isPartial: lasting.length > 0 };
 }
 
 /** An answer that says to be published in the future, by a wrong offset perhaps, came by now. */
@@ -282,91 +282,9 @@ function missing(
   return [{ severity: "error", rule: "missing_series", count: absent.length, where }];
 }
 
-interface CommitContext {
-  execution: ClaimedExecution;
-  pipeline: Pipeline;
-  window: Range;
-  /** Heads of the series when the provider was asked. */
-  heads: ReadonlyMap<string, Head>;
-}
-
-interface Commits {
-  /** A finding for each series whose commit was refused. */
-  refused: Finding[];
-  vintages: number;
-  /** Valid times of the rows revised or retracted. */
-  changedAt: number[];
-  changedInstruments: string[];
-  /** How many of the vintages are of a series, by `library symbol`. */
-  vintagesOf: Map<string, number>;
-}
-
-/** Commits every accepted series. */
-async function commitSeries(
-  parts: IngestParts,
-  { execution, pipeline, window, heads }: CommitContext,
-  { sourceUrl, sandbox, publishedAt, isPartial = false }: FetchResult,
-  accepted: readonly FetchedSeries[],
-): Promise<Commits> {
-  const { reconstructed, partition, run_id: runId } = execution;
-  const commits: Commits = {
-    refused: [],
-    vintages: 0,
-    changedAt: [],
-    changedInstruments: [],
-    vintagesOf: new Map(),
-  };
-  for (let index = 0; index < accepted.length; index += SERIES_AT_ONCE) {
-    await keepLease(parts, execution);
-    const batch = accepted.slice(index, index + SERIES_AT_ONCE);
-    const requests = batch.map(({ library, symbol, rows }) => ({
-      library,
-      symbol,
-      rows,
-      valueColumns: pipeline.valueColumns,
-      runId,
-      sourceUrl,
-      reconstructed,
-      publishedWithinMs: pipeline.publishedWithinMs,
-      sandbox,
-      isPartial,
-      mayRetract,
-      askedAtSeq: heads.get(`${library} ${symbol}`)?.seq ?? 0,
-      sourcePublishedAt: publishedAt ?? null,
-    }));
-    const outcomes = await commitAll(parts, { covered: window, partition }, requests);
-    for (const [position, outcome] of outcomes.entries()) {
-      const { library = "", symbol = "" } = batch[position] ?? {};
-      if (outcome.status === "rejected") {
-        commits.refused.push(massRetraction(outcome.reason, symbol));
-      } else if (outcome.value) {
-        commits.vintages += outcome.value.vintages;
-        commits.changedAt.push(...outcome.value.changedAt);
-        commits.changedInstruments.push(...outcome.value.changedInstruments);
-        commits.vintagesOf.set(`${library} ${symbol}`, outcome.value.vintages);
-      }
-    }
-  }
-  return commits;
-}
-
-/** The finding of a commit refused for what it would retract; other failures are thrown. */
-function massRetraction(thrown: unknown, where: string): Finding {
-  if (!(thrown instanceof Failure) || thrown.code !== "gate_rejected") throw thrown;
-  const count = Number(thrown.data.retracted);
-  return { severity: "error", rule: "mass_retraction", count, where };
-}
-
-async function keepLease(parts: IngestParts, execution: ClaimedExecution) {
-  if (await renewLease(parts.database, execution, parts.clock() + parts.leaseMs)) return;
-  throw new Failure("lease_lost", "another process took this run over, or it was canceled");
-}
-
 const rejected = (errors: readonly Finding[], findings: readonly Finding[], fetched: FetchResult) =>
   new Failure(
     "gate_rejected",
-    `the quality gate refused the rows: ${errors
-      .map(({ rule, count, where }) => `${rule} (${count}: ${where})`)
-      .join("; ")}`,
+    `the quality gate refused the rows: ${sentencesOf(errors).join("; ")}`,
     { data: { findings, source_url: fetched.sourceUrl } },
   );

@@ -1,7 +1,8 @@
 // What operators ask of ingest: start and cancel executions, start, cancel and resume backfills,
-// switch schedules.
+// accept what the gate refused, switch schedules.
 
 import { Failure } from "../../../shared/errors.ts";
+import type { Refusal } from "../../../shared/wire/refusals.ts";
 import { rescue, sendReleased } from "./dispatch.ts";
 import {
   cancelExecutions,
@@ -12,8 +13,12 @@ import {
 import { latestPartition, partitionRange, partitionsBetween } from "./partition.ts";
 import type { IngestParts } from "./parts.ts";
 import { type Pipeline, requirePipeline, requireSchedule } from "./pipeline.ts";
+import { acceptRefusals, listRefusals, requireRefusal } from "./refusals.ts";
 import { latestTick } from "./schedule.ts";
 import { switchSchedule } from "./ticks.ts";
+
+/** An execution has no more series. */
+const REFUSALS_MAX = 10_000;
 
 /**
  * Starts an execution by hand, of the newest partition when none is named, for the operator of a
@@ -92,6 +97,42 @@ export async function resumeBackfill(
   await retryFailedExecutions(parts.database, backfillId, { by, now: parts.clock() });
   await sendReleased(parts);
 }
+
+/**
+ * Accepts what an execution was refused, of all series or of one, for the operator of a name.
+ * Returns the refusals that are accepted now. Fails with `unknown_refusal`, and with
+ * `state_conflict` where they have ended, or another execution was refused something else since.
+ */
+export async function accept(
+  { database, clock }: IngestParts,
+  which: { runId: string; refusalId?: string },
+  by: string,
+): Promise<Refusal[]> {
+  await acceptRefusals(database, which, { by, now: clock() });
+  const { runId, refusalId } = which;
+  const ofRun = await listRefusals(database, { runId, limit: REFUSALS_MAX });
+  const accepted = ofRun.filter(
+    ({ state, refusal_id }) => state === "accepted" && refusal_id === (refusalId ?? refusal_id),
+  );
+  if (accepted.length > 0) return accepted;
+  if (refusalId) {
+    const { state, run_id: newer } = await requireRefusal(database, refusalId);
+    if (state === "open")
+      throw new Failure("state_conflict", `run ${newer} was refused another change since`);
+  }
+  const detail = "nothing is open: a later run committed the series, or was refused something else";
+  throw new Failure("state_conflict", detail);
+}
+
+/**
+ * Launches the execution that commits what was accepted: of the newest partition, which looks back,
+ * or of the partition that a reconstruction was refused. Returns its id.
+ */
+export const launchAccepted = (
+  parts: IngestParts,
+  { job, partition, vintage_reconstructed }: Refusal,
+  by: string,
+): Promise<string> => launch(parts, job, vintage_reconstructed ? partition : undefined, by);
 
 /**
  * Ends queued and running executions at an operator's wish; what they committed stays. Returns how

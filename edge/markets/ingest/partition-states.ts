@@ -25,13 +25,15 @@ const NEWEST = selection({
   created_at: epochMs(sql`created_at`),
   finished_at: EXECUTION.finishedAt,
   error_code: EXECUTION.errorCode,
-  reason: typed<string | null>(sql`coalesce(error_detail, metadata->>'empty_reason')`),
+  reason: typed<string | null>(sql`coalesce(error_detail, metadata->>'empty_reason',
+    CASE WHEN state = 'partial' THEN metadata->'check'->>'reason' END)`),
 });
 type NewestExecution = RowOf<typeof NEWEST>;
 
 /**
  * The state of each key, in the order given. A partition is materialized when an execution that
- * covered all of it succeeded, unless a later execution of its own failed or came late. While an
+ * covered all of it succeeded, unless a later execution of its own failed or came late, and partial
+ * where those that covered it left some of its series as they were. While an
  * execution of the partition is queued or running, or waits for its provider, that is its state,
  * whatever was before. A partition without a value so far waits for the next execution until it
  * owes one.
@@ -49,7 +51,7 @@ export async function partitionStates(
   if (keys.length === 0) return [];
   const [first, last] = [keys.toSorted()[0], keys.toSorted().at(-1)];
   // An execution covers its own partition and what it looks back on: no other need be read.
-  const succeeded = sql`job = ${job} AND state = 'succeeded'
+  const completed = sql`job = ${job} AND state IN ('succeeded', 'partial')
     AND partition BETWEEN ${first}::date AND ${isoDay(to + lookbackMs)}::date
     AND covered_from < ${at(to)} AND covered_to > ${at(from)}`;
   const [newest, covering, revisions] = await Promise.all([
@@ -57,26 +59,24 @@ export async function partitionStates(
       SELECT DISTINCT ON (run.partition) ${NEWEST}
         FROM run WHERE job = ${job} AND partition BETWEEN ${first}::date AND ${last}::date
        ORDER BY run.partition, run.created_at DESC`,
-    database.execute<{ from: number; to: number; created_at: number }>(sql`
-      SELECT ${epochMs(sql`covered_from`)} AS "from",
+    database.execute<Covering>(sql`
+      SELECT state, ${epochMs(sql`covered_from`)} AS "from",
         ${epochMs(sql`covered_to`)} AS "to",
         ${epochMs(sql`max(created_at)`)} AS created_at
-        FROM run WHERE ${succeeded} GROUP BY covered_from, covered_to`),
+        FROM run WHERE ${completed} GROUP BY state, covered_from, covered_to`),
     database.execute<{ partition: string; rows: number }>(sql`
       SELECT key AS partition, sum(value::int)::int AS rows FROM run, jsonb_each_text(revised)
-       WHERE ${succeeded} AND revised <> '{}' GROUP BY key`),
+       WHERE ${completed} AND revised <> '{}' GROUP BY key`),
   ]);
   const byKey = new Map(newest.map((execution) => [execution.partition, execution]));
   const revised = new Map(revisions.rows.map(({ partition, rows }) => [partition, rows]));
   return keys.map((partition, index) => {
     const range = ranges[index] ?? { from: 0, to: 0 };
     const execution = byKey.get(partition);
-    const coveredAt = covering.rows
-      .filter((one) => one.from <= range.from && one.to >= range.to)
-      .reduce((latest, one) => Math.max(latest, one.created_at), -Infinity);
+    const covered = covering.rows.filter((one) => one.from <= range.from && one.to >= range.to);
     return {
       partition,
-      state: stateOf(execution, coveredAt, now < expectedUntil(pipeline, partition)),
+      state: stateOf(execution, covered, now < expectedUntil(pipeline, partition)),
       run_id: execution?.run_id ?? null,
       finished_at: execution?.finished_at ?? null,
       error_code: execution?.error_code ?? null,
@@ -86,18 +86,29 @@ export async function partitionStates(
   });
 }
 
+/** Executions that covered one stretch of valid time; instants in epoch milliseconds. */
+interface Covering extends Record<string, unknown> {
+  state: "succeeded" | "partial";
+  from: number;
+  to: number;
+  /** When the newest of them was queued. */
+  created_at: number;
+}
+
 function stateOf(
   execution: NewestExecution | undefined,
-  coveredAt: number,
+  covered: readonly Covering[],
   isExpected: boolean,
 ): PartitionState["state"] {
   const state = execution?.state;
   if (state === "queued" || state === "waiting" || state === "running") return state;
-  const isCovered = coveredAt > -Infinity;
-  if (isCovered && coveredAt >= (execution?.created_at ?? -Infinity)) return "materialized";
-  if (state === "failed" || state === "late") return state;
-  if (isCovered) return "materialized";
-  return state === "succeeded" && isExpected ? "waiting" : "missing";
+  const coveredAt = Math.max(...covered.map(({ created_at }) => created_at));
+  const isNewest = coveredAt >= (execution?.created_at ?? -Infinity);
+  if ((state === "failed" || state === "late") && !isNewest) return state;
+  if (covered.some((one) => one.state === "succeeded")) return "materialized";
+  if (covered.length > 0) return "partial";
+  const hasEnded = state === "succeeded" || state === "partial";
+  return hasEnded && isExpected ? "waiting" : "missing";
 }
 
 /** The newest keys up to `last`, newest first; none while no partition is in range yet. */

@@ -117,6 +117,10 @@ const CHECK = selection({
   finished_at: EXECUTION.finishedAt,
   error_detail: EXECUTION.errorDetail,
   check: typed<CheckResult | null>(sql`metadata->'check'`),
+  /** How many instruments it read back; null where it read nothing back. */
+  instruments: typed<number | null>(sql`
+    CASE WHEN jsonb_exists(metadata, 'check')
+      THEN jsonb_array_length(metadata->'instrument_ids') END`),
 });
 
 /** The outcome of an execution's read-back check, or that its gate let nothing be written. */

@@ -18,6 +18,7 @@ import {
 import { firstExpected, partitionStates } from "./partition-states.ts";
 import type { IngestParts } from "./parts.ts";
 import { type Pipeline, type PipelineSchedule, schedulesOf } from "./pipeline.ts";
+import { forgetRefusals } from "./refusals.ts";
 import { latestTick, ticksSince } from "./schedule.ts";
 import { type Firing, recordMinute, recordTicks, scheduleStates } from "./ticks.ts";
 
@@ -34,6 +35,7 @@ export async function minuteTick(parts: IngestParts, now: number): Promise<void>
     released: () => sendReleased(parts),
     schedules: () => fireDue(parts, now),
     events: () => now % HOUR < MINUTE && forgetEvents(parts.database, now),
+    refusals: () => now % HOUR < MINUTE && forgetRefusals(parts.database, now),
   });
 }
 

@@ -58,8 +58,40 @@ export interface CommitRequest {
    * these rows may be the older ones, and the commit fails with `commit_conflict`.
    */
   askedAtSeq?: number;
-  /** Whether a source may withdraw, or make null, this many of the rows stored in the range. */
-  mayRetract?: (retracted: number, stored: number) => boolean;
+  /** Whether a source may retract, or make null, these of so many rows stored in the range. */
+  mayWithdraw?: (withdrawn: readonly Row[], stored: number) => boolean;
+}
+
+/** A row that a commit would have changed, with the values stored and sent; null: no such row. */
+export interface RefusedRow extends Omit<Row, "values"> {
+  before: readonly number[] | null;
+  after: readonly number[] | null;
+}
+
+/** What a commit would have changed; counts in rows. */
+export interface RefusedChange {
+  /** In the store's order. */
+  rows: RefusedRow[];
+  /** Rows stored in the covered range. */
+  stored: number;
+  inserted: number;
+  /** Rows with other values, none of which are null in all of them. */
+  revised: number;
+  /** Rows that would be retracted, or become null. */
+  withdrawn: number;
+}
+
+/** `mayWithdraw` refused a commit (`gate_rejected`). */
+export class RefusedCommit extends Failure {
+  readonly change: RefusedChange;
+
+  constructor({ library, symbol }: CommitRequest, change: RefusedChange) {
+    const detail =
+      `${library}/${symbol}: the source lacks ${change.withdrawn} of the ${change.stored} rows ` +
+      "stored for its window";
+    super("gate_rejected", detail);
+    this.change = change;
+  }
 }
 
 /**
@@ -92,7 +124,7 @@ const PAUSE_MS_MAX = 50;
 /**
  * Commits rows as a new vintage, or returns null when they change nothing. Of concurrent commits to
  * one series, the loser re-reads, compares again and retries. Fails with `commit_conflict`,
- * `gate_rejected` when `mayRetract` refuses, `sandbox_mixed`, or `store_unavailable`.
+ * `gate_rejected` when `mayWithdraw` refuses, `sandbox_mixed`, or `store_unavailable`.
  */
 export async function commit(parts: WriterParts, request: CommitRequest): Promise<Vintage | null> {
   return commitPrepared(parts, await prepare(request));
@@ -239,9 +271,9 @@ async function attemptCommit(
       await remember(parts.database, { ...plan, partition, payloadSha256, seq: plan.headSeq });
     return { vintage: null, isWhole: true };
   }
-  const withdrawn = changes.retracted + nulled(stored, changes.rows);
-  if (request.mayRetract && !request.mayRetract(withdrawn, stored.length)) {
-    throw massRetraction(request, withdrawn, stored.length);
+  const withdrawn = withdrawnOf(stored, changes.rows);
+  if (request.mayWithdraw && !request.mayWithdraw(withdrawn, stored.length)) {
+    throw new RefusedCommit(request, refusedChange(stored, changes, withdrawn.length));
   }
   const late = await findLateRows(parts, { request, plan, stored, changes });
   const isWhole = late.length === 0 || late.length === changes.rows.length;
@@ -344,21 +376,27 @@ function checkRows({ rows, covered, valueColumns, symbol }: CommitRequest) {
   assert(keys.size === rows.length, "(Datetime, instrument_id) is unique in a commit");
 }
 
-/** How many stored rows the changes would make null, which withdraws them in all but name. */
-function nulled(stored: readonly Row[], changes: readonly ChangedRow[]): number {
+/** Stored rows that changes retract, or make null, which withdraws them in all but name. */
+function withdrawnOf(stored: readonly Row[], changes: readonly ChangedRow[]): ChangedRow[] {
   const known = new Set(
     stored.filter(({ values }) => !values.every(Number.isNaN)).map((row) => keyOf(row)),
   );
-  const empty = changes.filter(({ retracted, values }) => !retracted && values.every(Number.isNaN));
-  return empty.filter((row) => known.has(keyOf(row))).length;
+  return changes.filter(
+    (row) => row.retracted || (row.values.every(Number.isNaN) && known.has(keyOf(row))),
+  );
 }
 
-const massRetraction = ({ library, symbol }: CommitRequest, retracted: number, stored: number) =>
-  new Failure(
-    "gate_rejected",
-    `${library}/${symbol}: the source lacks ${retracted} of the ${stored} rows stored for its window`,
-    { data: { retracted, stored } },
-  );
+function refusedChange(stored: readonly Row[], changes: Changes, withdrawn: number): RefusedChange {
+  const before = new Map(stored.map((row) => [keyOf(row), row.values]));
+  const rows = changes.rows.map(({ datetime, instrumentId, values, retracted }) => ({
+    datetime,
+    instrumentId,
+    before: before.get(keyOf({ datetime, instrumentId, values })) ?? null,
+    after: retracted ? null : values,
+  }));
+  const revised = changes.rows.length - changes.inserted - withdrawn;
+  return { rows, stored: stored.length, inserted: changes.inserted, revised, withdrawn };
+}
 
 const sandboxMixed = ({ library, symbol, sandbox }: CommitRequest) =>
   new Failure(

@@ -16,6 +16,7 @@ import {
   offending,
   type Structure,
 } from "../gate.ts";
+import type { Rule } from "../rules.ts";
 import { OUTLOOK, PETROLEUM, STORAGE } from "./fundamentals-series.ts";
 
 const FRIDAY = 5;
@@ -133,7 +134,7 @@ const isWholeWeek = ({ values }: Week) =>
 
 /** A sum that does not hold is a warning; one that is far off means that series were mixed up. */
 function judgeSums(
-  rule: string,
+  rule: Rule,
   sums: { weeks: readonly Week[]; apart: (week: Week) => number; allowed: number },
   symbol: string,
 ): Finding[] {

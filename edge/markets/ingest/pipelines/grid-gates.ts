@@ -19,6 +19,7 @@ import {
   offending,
   type Structure,
 } from "../gate.ts";
+import type { Rule } from "../rules.ts";
 import { judgeRelations } from "./grid-relations.ts";
 
 const DEMAND_MWH_MAX = 200_000;
@@ -58,7 +59,7 @@ interface Rules {
   /** Whether a value can be true. */
   holds: (value: number) => boolean;
   /** The rule's name when a value cannot be true. */
-  implausible: string;
+  implausible: Rule;
   /** Further rules, for the series without its implausible values. */
   judge: (series: FetchedSeries) => Finding[];
 }
@@ -101,7 +102,12 @@ const RULES: Readonly<Record<string, Rules>> = {
     ],
   },
 };
-const NO_RULES: Rules = { horizonMs: 0, holds: () => true, implausible: "", judge: () => [] };
+const NO_RULES: Rules = {
+  horizonMs: 0,
+  holds: () => true,
+  implausible: "out_of_bounds",
+  judge: () => [],
+};
 const rulesOf = ({ library }: FetchedSeries) => RULES[library] ?? NO_RULES;
 
 /**

@@ -4,6 +4,7 @@
 
 import { DAY } from "../../../../shared/time.ts";
 import { type FetchedSeries, type Finding, finding } from "../gate.ts";
+import type { Rule } from "../rules.ts";
 
 type Hours = ReadonlyMap<number, number>;
 
@@ -35,7 +36,7 @@ export function judgeRelations(series: readonly FetchedSeries[]): Finding[] {
 }
 
 function summary(
-  rule: string,
+  rule: Rule,
   authorities: readonly Authority[],
   countOf: (authority: Authority) => number,
 ): Finding {

@@ -18,6 +18,7 @@ import {
 } from "../gate.ts";
 import type { FetchRequest, FetchResult, Pipeline } from "../pipeline.ts";
 import type { Upstreams } from "../providers.ts";
+import type { Rule } from "../rules.ts";
 import { BAR_MS, type Bar, fetchBars } from "../sources/twelve-data.ts";
 import { aboutCommodity } from "../topics.ts";
 
@@ -89,7 +90,7 @@ export function gateIntraday(fetched: readonly FetchedSeries[], context: GateCon
 }
 
 function judgeBars({ rows, symbol }: FetchedSeries, { window, now }: GateContext): Finding[] {
-  const broken = (rule: string, holds: (row: Row) => boolean) =>
+  const broken = (rule: Rule, holds: (row: Row) => boolean) =>
     offending(
       "error",
       rule,
@@ -103,7 +104,7 @@ function judgeBars({ rows, symbol }: FetchedSeries, { window, now }: GateContext
     broken("incoherent_bar", isCoherent),
     broken("price_not_positive", ({ values: [, , , low = NaN] }) => low > 0),
     broken("negative_volume", ({ values }) => (values[5] ?? NaN) >= 0),
-    finding("warning", "holes", holes, symbol),
+    finding("warning", "missing_bars", holes, symbol),
     finding("warning", "no_rows", silent.length, symbol),
   ]);
 }
