@@ -2,7 +2,7 @@
 
 import { z } from "@hono/zod-openapi";
 import { assert, Failure } from "../../shared/errors.ts";
-import { Alert } from "../../shared/wire/markets.ts";
+import { Alert } from "../../shared/wire/alerts.ts";
 import { json } from "../http/route.ts";
 import { listAlerts, sendTestAlert } from "../markets/ingest/alert-outbox.ts";
 import { bearerName } from "./bearer.ts";

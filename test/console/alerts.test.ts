@@ -3,7 +3,7 @@
 import { beforeAll, describe, expect, it } from "vitest";
 import { followRun, operatorAt } from "../../edge/local/operator.ts";
 import { systemClock } from "../../shared/time.ts";
-import { Alert } from "../../shared/wire/markets.ts";
+import { Alert } from "../../shared/wire/alerts.ts";
 import { consoleSession } from "../support/console-session.ts";
 import { readExposition } from "../support/exposition.ts";
 import { accept, alertsTo, type Receiver, startReceiver } from "../support/receiver.ts";

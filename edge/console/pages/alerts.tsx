@@ -2,7 +2,7 @@
 
 import type { FC } from "hono/jsx";
 import { z } from "zod";
-import type { Alert } from "../../../shared/wire/markets.ts";
+import type { Alert } from "../../../shared/wire/alerts.ts";
 import type { WebhookTarget } from "../../http/webhook.ts";
 import { listAlerts } from "../../markets/ingest/alert-outbox.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";

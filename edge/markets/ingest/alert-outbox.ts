@@ -6,7 +6,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import * as tables from "../../../db/markets/schema.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../../shared/time.ts";
-import type { Alert } from "../../../shared/wire/markets.ts";
+import type { Alert } from "../../../shared/wire/alerts.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { performDuties, performEach } from "../../http/duties.ts";
 import { scrub } from "../../http/log.ts";

@@ -6,7 +6,7 @@
 
 import { sql } from "drizzle-orm";
 import { DAY, MINUTE } from "../../../shared/time.ts";
-import type { Alert } from "../../../shared/wire/markets.ts";
+import type { Alert } from "../../../shared/wire/alerts.ts";
 import { type Database, epochMs } from "../../http/database.ts";
 import { jsonb } from "../../http/storable.ts";
 import { at } from "./ledger.ts";
