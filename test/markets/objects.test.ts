@@ -356,7 +356,7 @@ async function compareFormats(
       count: "BIGINT",
     }),
     arrow: columns({
-      instant: "Timestamp<MILLISECOND, UTC>",
+      instant: "Timestamp<MICROSECOND, UTC>",
       text: "Utf8",
       number: "Float64",
       flag: "Bool",

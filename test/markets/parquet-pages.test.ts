@@ -81,6 +81,20 @@ it.each([1, 2, 31, 32, 33, 127, 128, 129, 130, 257, 1_000])(
   },
 );
 
+it.each([
+  ["the years 1 to 9999, which no double counts in microseconds", -62_135_596_800_000, 3_650],
+  ["a thousand years, further apart than their differences can be told", Date.UTC(1400, 0, 1), 400],
+  ["two centuries around 1970", Date.UTC(1880, 0, 1), 80],
+])("gives instants of %s back to the millisecond", async (_, first, years) => {
+  const random = dice(years);
+  const batch = drawn({ rows: 999, step: () => 1, value: (row) => row, share: () => 1 });
+  const span = years * 2.737 * 365.25 * 86_400_000;
+  batch.datetime.set(
+    Float64Array.from(batch.datetime, () => first + Math.floor(random() * span)).sort(),
+  );
+  await expectRows(batch, await written(batch));
+});
+
 it("gives as many different numbers back as a group holds, and few of them as codes", async () => {
   const rows = GROUP_ROWS + 17;
   const random = dice(7);

@@ -12,15 +12,15 @@ import {
   Schema,
   Struct,
   Table,
-  TimestampMillisecond,
+  TimestampMicrosecond,
   tableToIPC,
   Utf8,
 } from "apache-arrow";
 import { int64s, packedFlags } from "./pages.ts";
-import type { AnswerColumn, Table as AnswerTable } from "./record.ts";
+import { type AnswerColumn, type Table as AnswerTable, MICROS_A_MILLI } from "./record.ts";
 
 const TYPES: Readonly<Record<AnswerColumn["kind"], DataType>> = {
-  instant: new TimestampMillisecond("UTC"),
+  instant: new TimestampMicrosecond("UTC"),
   text: new Utf8(),
   number: new Float64(),
   count: new Int64(),
@@ -66,8 +66,11 @@ function arrowData(column: AnswerColumn, length: number): Data {
     return makeData({ type: type as Bool, length, nullCount: 0, data });
   }
   const floats = numbers as Float64Array;
+  const factor = column.kind === "instant" ? MICROS_A_MILLI : 1;
   const data =
-    column.kind === "number" ? floats : new BigInt64Array(int64s(floats).buffer as ArrayBuffer);
+    column.kind === "number"
+      ? floats
+      : new BigInt64Array(int64s(floats, factor).buffer as ArrayBuffer);
   return makeData({ type: type as Float64, length, ...valid, data: data as Float64Array });
 }
 

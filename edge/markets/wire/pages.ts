@@ -4,14 +4,17 @@ import type { Codes } from "../store/columns.ts";
 
 const TWO_32 = 4_294_967_296;
 
-/** Whole numbers as little-endian 64-bit integers. */
-export function int64s(values: Float64Array): Uint8Array {
+/** Whole numbers, times a whole factor up to 1,000, as little-endian 64-bit integers. */
+export function int64s(values: Float64Array, factor = 1): Uint8Array {
   const words = new Int32Array(values.length * 2);
   for (let index = 0; index < values.length; index++) {
     const value = values[index] as number;
     const high = Math.floor(value / TWO_32);
-    words[2 * index] = value - high * TWO_32;
-    words[2 * index + 1] = high;
+    // The product may be beyond a double's whole numbers; its halves are not.
+    const low = (value - high * TWO_32) * factor;
+    const carried = Math.floor(low / TWO_32);
+    words[2 * index] = low - carried * TWO_32;
+    words[2 * index + 1] = high * factor + carried;
   }
   return new Uint8Array(words.buffer);
 }
@@ -120,16 +123,16 @@ const MINIBLOCKS = 4;
 const MINIBLOCK = BLOCK / MINIBLOCKS;
 
 /**
- * Whole numbers in Parquet's delta encoding of 64-bit integers: instants at an even pace take no
- * space to speak of. Differences stay within the doubles' exact range.
+ * Whole numbers, times a whole factor, in Parquet's delta encoding of 64-bit integers: instants at
+ * an even pace take no space to speak of. `hasExactDeltas` says of which numbers it is exact.
  */
-export function deltaInt64s(values: Float64Array): Uint8Array {
+export function deltaInt64s(values: Float64Array, factor = 1): Uint8Array {
   const count = values.length;
   const head = [
     ...varint(BLOCK),
     ...varint(MINIBLOCKS),
     ...varint(count),
-    ...zigzag(values[0] ?? 0),
+    ...exactZigzag(BigInt(values[0] ?? 0) * BigInt(factor)),
   ];
   // A block: at most nine bytes of the least difference, the widths, and 53 bits a value.
   const out = new Uint8Array(head.length + Math.ceil(count / BLOCK) * (9 + MINIBLOCKS + 53 * 16));
@@ -140,7 +143,8 @@ export function deltaInt64s(values: Float64Array): Uint8Array {
     const length = Math.min(BLOCK, count - from);
     let [least, largest] = [Infinity, -Infinity];
     for (let index = 0; index < length; index++) {
-      const delta = (values[from + index] as number) - (values[from + index - 1] as number);
+      const delta =
+        ((values[from + index] as number) - (values[from + index - 1] as number)) * factor;
       deltas[index] = delta;
       if (delta < least) least = delta;
       if (delta > largest) largest = delta;
@@ -161,6 +165,13 @@ export function deltaInt64s(values: Float64Array): Uint8Array {
   }
   return out.subarray(0, at);
 }
+
+/**
+ * Whether all differences of numbers between two bounds, times a factor, and the differences of
+ * those, are whole numbers that a double holds.
+ */
+export const hasExactDeltas = (min: number, max: number, factor: number): boolean =>
+  (max - min) * factor <= Number.MAX_SAFE_INTEGER / 2;
 
 /** Writes up to 32 differences over the least one, bit-packed; returns the end. */
 function packMiniblock(
@@ -201,6 +212,14 @@ const repeated = (length: number, value: number) =>
   joined(varint(length * 2), Uint8Array.of(value));
 
 const zigzag = (value: number) => varint(value < 0 ? -2 * value - 1 : 2 * value);
+
+function exactZigzag(value: bigint): number[] {
+  const bytes: number[] = [];
+  for (let left = value < 0n ? -2n * value - 1n : 2n * value; ; left >>= 7n) {
+    if (left < 128n) return [...bytes, Number(left)];
+    bytes.push(Number(left & 127n) + 128);
+  }
+}
 
 function varint(value: number): Uint8Array {
   const bytes: number[] = [];

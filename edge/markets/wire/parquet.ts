@@ -7,22 +7,27 @@ import type { ColumnChunk, Encoding, RowGroup, SchemaElement } from "hyparquet";
 import { ByteWriter } from "hyparquet-writer/src/bytewriter.js";
 import { writePageHeader } from "hyparquet-writer/src/datapage.js";
 import { writeMetadata } from "hyparquet-writer/src/metadata.js";
-import { INSTANT } from "../store/segment.ts";
 import {
   deltaInt64s,
   flagLevels,
+  hasExactDeltas,
   int64s,
   numberDictionary,
   packedBits,
   packedCodes,
 } from "./pages.ts";
-import type { AnswerColumn, Table } from "./record.ts";
+import { type AnswerColumn, MICROS_A_MILLI, type Table } from "./record.ts";
 
 const utf8 = new TextEncoder();
 const MAGIC = utf8.encode("PAR1");
 
+/** Frame libraries take an instant for UTC by its logical type only. */
 const PHYSICAL = {
-  instant: INSTANT,
+  instant: {
+    type: "INT64",
+    converted_type: "TIMESTAMP_MICROS",
+    logical_type: { type: "TIMESTAMP", isAdjustedToUTC: true, unit: "MICROS" },
+  },
   text: { type: "BYTE_ARRAY", converted_type: "UTF8" },
   number: { type: "DOUBLE" },
   count: { type: "INT64" },
@@ -156,10 +161,7 @@ function encoded(column: AnswerColumn, nulls: number): EncodedColumn {
     nulls === 0 ? values : values.filter((value) => value === value)
   ) as Float64Array;
   const bounds = boundsOf(present);
-  if (kind !== "number") {
-    const data = deltaInt64s(present);
-    return { data, encoding: "DELTA_BINARY_PACKED", dictionary: null, bounds };
-  }
+  if (kind !== "number") return encodedInt64s(present, factorOf(kind), bounds);
   // A code takes at most two bytes, an entry eight.
   const known = numberDictionary(present, present.length >> 1);
   if (!known) return { data: bytesOf(present), encoding: "PLAIN", dictionary: null, bounds };
@@ -170,6 +172,29 @@ function encoded(column: AnswerColumn, nulls: number): EncodedColumn {
     bounds,
   };
 }
+
+/** Instants are microseconds in binary formats, which is what most frame libraries count in. */
+const factorOf = (kind: AnswerColumn["kind"]) => (kind === "instant" ? MICROS_A_MILLI : 1);
+
+function encodedInt64s(
+  values: Float64Array,
+  factor: number,
+  bounds: ReturnType<typeof boundsOf>,
+): EncodedColumn {
+  const isDelta = !bounds || hasExactDeltas(bounds.min_value, bounds.max_value, factor);
+  return {
+    data: isDelta ? deltaInt64s(values, factor) : int64s(values, factor),
+    encoding: isDelta ? "DELTA_BINARY_PACKED" : "PLAIN",
+    dictionary: null,
+    bounds: scaledBounds(bounds, factor),
+  };
+}
+
+const scaledBounds = (bounds: ReturnType<typeof boundsOf>, factor: number) =>
+  bounds && {
+    min_value: BigInt(bounds.min_value) * BigInt(factor),
+    max_value: BigInt(bounds.max_value) * BigInt(factor),
+  };
 
 const bytesOf = ({ buffer, byteOffset, byteLength }: Float64Array) =>
   new Uint8Array(buffer, byteOffset, byteLength);
@@ -194,6 +219,7 @@ function encodedCodes(
   const codes =
     nulls === 0 ? column.codes : column.codes.filter((_, row) => !missingAt(column, row));
   const entries = dictionary.filter((entry) => entry !== null);
+  const factor = factorOf(kind);
   return {
     data: packedCodes(codes, dictionary.length),
     encoding: "RLE_DICTIONARY",
@@ -201,13 +227,16 @@ function encodedCodes(
       page:
         kind === "text"
           ? textPage(dictionary)
-          : int64s(Float64Array.from(dictionary, (entry) => Number(entry ?? 0))),
+          : int64s(
+              Float64Array.from(dictionary, (entry) => Number(entry ?? 0)),
+              factor,
+            ),
       size: dictionary.length,
     },
     bounds:
       kind === "text"
         ? textBounds(entries as string[])
-        : boundsOf(Float64Array.from(entries as number[])),
+        : scaledBounds(boundsOf(Float64Array.from(entries as number[])), factor),
   };
 }
 

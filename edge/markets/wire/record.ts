@@ -23,6 +23,9 @@ export type AnswerColumn = {
   | { codes: Codes; dictionary: readonly (string | number | null)[] }
 );
 
+/** The store keeps instants in milliseconds; binary formats count in microseconds. */
+export const MICROS_A_MILLI = 1_000;
+
 /** Rows as typed columns: a row group of Parquet, a record batch of Arrow. */
 export interface Table {
   length: number;
