@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
 import { lockState, prepareState, ROOT, stateAt, writePrivate } from "../../edge/local/state.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
+import { systemClock } from "../../shared/time.ts";
 import {
   Backfill,
   Job,
@@ -17,7 +18,9 @@ import {
   Schedule,
   Tick,
 } from "../../shared/wire/markets.ts";
+import { Refusal, RefusedChange } from "../../shared/wire/refusals.ts";
 import { temporaryFolder } from "../support/postgres.ts";
+import { distorted, isErcotDemand } from "../support/provider-faults.ts";
 import { createWorld, onlySchedules, type World } from "../support/world.ts";
 
 const stateDir = temporaryFolder();
@@ -25,9 +28,11 @@ const state = stateAt(stateDir);
 let world: World;
 let sandbox: Sandbox;
 let unlock: () => void;
+/** What the provider answers instead of the truth, if anything. */
+let fault: ReturnType<typeof distorted> | undefined;
 
 beforeAll(async () => {
-  sandbox = await startSandbox();
+  sandbox = await startSandbox({ fault: (url) => fault?.(url) });
   world = await createWorld({
     services: ["console"],
     environment: { console: { SANDBOX_URL: sandbox.url } },
@@ -244,6 +249,50 @@ describe("npm run job", () => {
     expect(ticks.lines).toHaveLength(2);
     expect(ticks.out).toMatch(/degree_days_repair {2,}skipped {2}\S+/);
     await job("schedules", "off", "all");
+  });
+
+  it("lists refused changes, shows one row by row, and accepts it with the run that commits it", async () => {
+    expect(await job("launch", "grid_region")).toMatchObject({ code: 0 });
+    expect((await job("refusals")).lines).toEqual(["Nothing is refused."]);
+    fault = distorted((row) => (isErcotDemand(row) ? { ...row, value: null } : row), systemClock);
+    const refused = await job("launch", "grid_region");
+    expect([refused.code, refused.out]).toEqual([
+      1,
+      expect.stringMatching(/partial .*CHECK FAILED .*would be withdrawn in ERCO/),
+    ]);
+    const [refusal] = Refusal.array().parse(JSON.parse((await job("refusals", "--json")).out));
+    const id = refusal?.refusal_id ?? "";
+    expect((await job("refusals", "--job", "grid_region")).lines).toEqual([
+      expect.stringMatching(/open {2}power\.demand\.erco: \d+ of \d+ rows would go, 0 come/),
+    ]);
+    const whole = await job("refusals", id);
+    expect(whole.lines.length).toBe(1 + (refusal?.withdrawn ?? 0));
+    expect(whole.lines[1]).toMatch(/power\.demand\.erco +\d+ +→ +null$/);
+    expect(
+      RefusedChange.parse(JSON.parse((await job("refusals", id, "--json")).out)),
+    ).toMatchObject({
+      refusal_id: id,
+    });
+    const accepted = await job("accept", id);
+    expect(accepted).toMatchObject({ code: 0, errors: "" });
+    expect(accepted.lines).toEqual([
+      expect.stringMatching(/ accepted {2}power\.demand\.erco: /),
+      expect.stringMatching(/grid_region .* succeeded /),
+    ]);
+    const again = await job("accept", id);
+    expect([again.code, again.errors]).toEqual([1, expect.stringContaining("nothing is open")]);
+    fault = undefined;
+  });
+
+  it("accepts refused changes that are named, and by ids that there are", async () => {
+    expect(await job("accept")).toMatchObject({
+      code: 2,
+      errors: expect.stringContaining("name the refusals to accept"),
+    });
+    expect(await job("accept", crypto.randomUUID())).toMatchObject({
+      code: 1,
+      errors: expect.stringContaining("no such refusal"),
+    });
   });
 
   it("says when no stack runs, and when its console does not answer", async () => {
