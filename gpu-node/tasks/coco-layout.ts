@@ -6,7 +6,7 @@ import type { Annotation, ExportedImage, Layout, LayoutOptions } from "./layout.
 import { outlineOf } from "./layout.ts";
 
 interface Instances {
-  images: { id: number; file_name: string; width: number; height: number }[];
+  images: { id: number; file_name: string; width: number; height: number; frame_id: string }[];
   annotations: {
     id: number;
     image_id: number;
@@ -49,9 +49,9 @@ export function cocoLayout(manifest: ExportManifest, options: LayoutOptions): La
     imagePath: ({ split, name }) => `images/${split}/${name}`,
     add: async (image: ExportedImage) => {
       const { images, annotations } = splits[image.split];
-      const { name: file_name, width, height } = image;
+      const { name: file_name, width, height, frameId: frame_id } = image;
       imageCount += 1;
-      images.push({ id: imageCount, file_name, width, height });
+      images.push({ id: imageCount, file_name, width, height, frame_id });
       for (const one of image.annotations) {
         annotationCount += 1;
         annotations.push({

@@ -6,6 +6,7 @@ import { readFile, rm } from "node:fs/promises";
 import { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { exportStem, exportSuffix } from "../../shared/wire/labeling.ts";
+import { frameId } from "../../shared/wire/vision.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { openFootage } from "../media/footage.ts";
 import { toJpeg } from "../media/stills.ts";
@@ -75,6 +76,8 @@ async function writeDataset(
   const summary = new Summary(manifest);
   const total = manifest.videos.reduce((sum, { frames }) => sum + frames.length, 0);
   const stems = uniqueStems(manifest.videos);
+  // What the images are called in the service: an import knows them again whatever their names.
+  const frames = ["image,frame_id\n"];
   let done = 0;
   for (const [videoIndex, video] of manifest.videos.entries()) {
     if (video.frames.length === 0) continue;
@@ -91,8 +94,10 @@ async function writeDataset(
         const original = await footage.original();
         const extension = original?.extension ?? ".jpg";
         const name = `${stems[videoIndex]}_${String(index).padStart(6, "0")}${extension}`;
-        const image = { name, split: frame.split, width, height, annotations };
+        const own = frameId(video.video_id, index);
+        const image = { name, split: frame.split, frameId: own, width, height, annotations };
         await zip.add(layout.imagePath(image), original?.bytes ?? (await toJpeg(pixels)));
+        frames.push(`${layout.imagePath(image)},${own}\n`);
         await layout.add(image, zip);
         summary.add(image, { labeled: frame.annotations.length, original: original !== null });
         done += 1;
@@ -103,6 +108,7 @@ async function writeDataset(
     }
   }
   await layout.end(zip);
+  await zip.add("frames.csv", frames.join(""));
   return summary.result();
 }
 

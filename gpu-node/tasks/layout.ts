@@ -13,6 +13,8 @@ export interface ExportedImage {
   /** File name without its folder; without its extension, too, it is unique in the archive. */
   name: string;
   split: Frame["split"];
+  /** Id of the frame that it shows. */
+  frameId: string;
   /** Pixels. */
   width: number;
   height: number;

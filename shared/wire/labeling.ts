@@ -345,9 +345,13 @@ export const DatasetExport = z
   .meta({ id: "DatasetExport" });
 export type DatasetExport = z.infer<typeof DatasetExport>;
 
-/** A file's name without folders and what follows its last dot. */
+/** Extensions of images and videos, which alone are cut from names: others are a part of one. */
+const MEDIA =
+  /\.(jpe?g|jpe|jfif|mpo|a?png|webp|bmp|tiff?|gif|avif|hei[cf]|mp4|m4v|mov|avi|mkv|webm|mpe?g|wmv|ts)$/i;
+
+/** A file's name without folders and the extension of an image or video. */
 export const withoutExtension = (filename: string): string =>
-  (filename.split(/[\\/]/).at(-1) ?? "").replace(/\.[^.]*$/, "");
+  (filename.split(/[\\/]/).at(-1) ?? "").replace(MEDIA, "");
 
 const STEM_LENGTH_MAX = 100;
 

@@ -129,6 +129,7 @@ describe.skipIf(!found || !hasProgram("unzip"))("an export", () => {
     const { result, names, entry, zip } = await exported("yolo");
     expect(names.sort()).toEqual([
       "data.yaml",
+      "frames.csv",
       "images/train/Früh_1-v_000000.jpg",
       "images/train/Früh_1-v_000004.jpg",
       "images/train/früh_1-w_000001.jpg",

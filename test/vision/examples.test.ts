@@ -255,7 +255,19 @@ const invited = () => {
 };
 
 /** What operations need to be there beside one of everything. */
+/** Leaves one video of the name that the labels tell: of several it would not be known which. */
+async function onlyCrossing() {
+  await w.world.visionDatabase.execute(sql`
+    UPDATE video SET filename = 'other ' || id || '.mp4'
+     WHERE filename = 'crossing.mp4' AND id <> (
+       SELECT id FROM video WHERE filename = 'crossing.mp4' AND state = 'ready'
+        AND project_id = ${w.projectId}::uuid ORDER BY created_at LIMIT 1)`);
+  return ids({});
+}
+
 const BEFORE: Record<string, () => Promise<Preparation>> = {
+  importAnnotations: () => onlyCrossing(),
+  importArchive: () => onlyCrossing(),
   refreshTokens: async () => {
     const { tokens } = await register(w.world.urls.vision);
     return ids({ refresh_token: tokens.refresh_token });

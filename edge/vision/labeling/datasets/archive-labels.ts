@@ -1,15 +1,15 @@
 // What an archive's texts are labels of: COCO, Pascal VOC, CVAT or YOLO, told by what they hold.
 
 import { parse } from "yaml";
-import { maskBudget } from "../../../../shared/detector/rings.ts";
+import { type MaskBudget, maskBudget } from "../../../../shared/detector/rings.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { ExportFormat } from "../../../../shared/tasks/tasks.ts";
 import { ClassName } from "../classes.ts";
 import type { ArchiveContent, ArchiveText } from "./archive.ts";
 import { Coco, cocoLabels } from "./coco-labels.ts";
-import { CLASSES_MAX, counted, type Labels, together } from "./labels.ts";
+import { CLASSES_MAX, counted, imageName, type Labels, stemOf, together } from "./labels.ts";
 import { cvatLabels, openXml, type VocFile, vocFile, vocLabels } from "./xml-labels.ts";
-import { yoloLabels } from "./yolo-labels.ts";
+import { type YoloClasses, yoloLabels } from "./yolo-labels.ts";
 
 /** The formats of archives: those that are exported, where YOLO's with masks are YOLO's too. */
 export type ArchiveFormat = Exclude<ExportFormat, "yolo-seg">;
@@ -23,6 +23,8 @@ export const ARCHIVE_CONTENTS: Readonly<Record<ArchiveFormat, string>> = {
 export const ARCHIVE_FORMATS = Object.keys(ARCHIVE_CONTENTS) as ArchiveFormat[];
 
 const NAMED_MAX = 10;
+/** Where an export of ours lists its images with their frames. */
+const FRAMES = /(^|\/)frames\.csv$/i;
 /** Lists of files and of classes beside YOLO's labels, and what people write. */
 const NO_LABELS =
   /(^|\/)((train|val|valid|test|trainval|classes|labelmap|label_map|labels)\.txt|readme[^/]*|.*ImageSets\/.*)$/i;
@@ -58,20 +60,18 @@ export function archiveLabels(
   }
   const budget = maskBudget();
   const read: Record<ArchiveFormat, () => Labels> = {
-    coco: () =>
-      together(
-        sorted.coco.map(({ name: file, document }) =>
-          cocoLabels(cocoOf(file, document), file, budget),
-        ),
-      ),
+    coco: () => cocoDocuments(sorted.coco, budget),
     voc: () => vocLabels(sorted.voc, isKnown),
     cvat: () => together(sorted.cvat),
-    yolo: () =>
-      yoloLabels(
-        classNames(texts),
-        sorted.yolo.map((one) => [one.name, one.text] as const),
-        "labels",
-      ),
+    yolo: () => {
+      const classesOf = classFinder(texts);
+      const read = sorted.yolo.map(({ name: file, text }) => ({
+        file,
+        text,
+        classes: classesOf(file),
+      }));
+      return yoloLabels(read, "labels");
+    },
   };
   const labels = read[only]();
   checkClasses(labels.classes);
@@ -79,6 +79,7 @@ export function archiveLabels(
   const more = ignored.length > NAMED_MAX ? ", …" : "";
   return {
     ...labels,
+    frameIds: new Map([...framesNamed(texts, labels.images), ...labels.frameIds]),
     notes: [
       ...labels.notes,
       ...(images > 0 ? [`${counted(images, "image")} of the archive not taken: upload them`] : []),
@@ -109,7 +110,7 @@ function sort(texts: readonly ArchiveText[], format: ArchiveFormat | undefined):
       else sorted.others.push(file);
     } else if (extension === "txt" && wants("yolo") && isLabel(file, inLabels)) {
       sorted.yolo.push({ name: file, text });
-    } else if (!/^(ya?ml|names)$/.test(extension) && !NO_LABELS.test(file))
+    } else if (!/^(ya?ml|names)$/.test(extension) && !NO_LABELS.test(file) && !FRAMES.test(file))
       sorted.others.push(file);
   }
   return sorted;
@@ -121,16 +122,61 @@ const isLabel = (file: string, inLabels: boolean) =>
 function jsonOf(file: string, text: string): unknown {
   try {
     return JSON.parse(text);
-  } catch {
-    throw refusal(`${file}: is no JSON`);
+  } catch (thrown) {
+    const [why = ""] = (thrown as Error).message.split("\n");
+    throw refusal(`${file}: is no JSON: ${why.slice(0, 200)}`);
   }
 }
 
-const isCoco = (document: unknown): boolean =>
-  typeof document === "object" &&
-  document !== null &&
-  "images" in document &&
-  "annotations" in document;
+/** Instances: neither captions of images, nor their segments without a box each (panoptic). */
+function isCoco(document: unknown): boolean {
+  if (typeof document !== "object" || document === null) return false;
+  if (!("images" in document && "annotations" in document)) return false;
+  const { annotations } = document;
+  const isOther = (one: unknown) =>
+    typeof one === "object" && one !== null && ("segments_info" in one || "caption" in one);
+  return !(Array.isArray(annotations) && annotations.some(isOther));
+}
+
+/** The labels of several documents; persons with key points that stand in others, too, are once. */
+function cocoDocuments(documents: LabelFiles["coco"], budget: MaskBudget): Labels {
+  const parsed = documents.map(({ name: file, document }) => ({
+    file,
+    coco: cocoOf(file, document),
+  }));
+  const isPosed = ({ coco: { annotations } }: (typeof parsed)[number]) =>
+    annotations.length > 0 && annotations.every(({ keypoints }) => keypoints);
+  const others = parsed.filter((one) => !isPosed(one));
+  const known = new Set(others.flatMap(({ coco }) => coco.images.map((one) => one.file_name)));
+  const isRepeated = (one: (typeof parsed)[number]) =>
+    isPosed(one) && one.coco.images.every(({ file_name }) => known.has(file_name));
+  const taken = parsed.filter((one) => !isRepeated(one));
+  const labels = together(taken.map(({ file, coco }) => cocoLabels(coco, file, budget)));
+  const left = parsed.filter(isRepeated).map(({ file }) => file);
+  const why = "its objects are those of the instances beside it";
+  return { ...labels, notes: [...labels.notes, ...left.map((file) => `${file} not read: ${why}`)] };
+}
+
+/** The frames that an export of ours names for its images: `image,frame_id` a line. */
+function framesNamed(
+  texts: readonly ArchiveText[],
+  images: readonly string[],
+): Map<string, string> {
+  const list = texts.find(({ name: file }) => FRAMES.test(file));
+  // Without folders and extension each is the only one of its name.
+  const byStem = new Map(
+    (list?.text ?? "").split("\n").map((line): [string, string] => {
+      const comma = line.lastIndexOf(",");
+      return [stemOf(imageName(line.slice(0, Math.max(comma, 0)))), line.slice(comma + 1).trim()];
+    }),
+  );
+  return new Map(
+    images.flatMap((image) => {
+      const frameId = byStem.get(stemOf(image));
+      return frameId ? [[image, frameId] as const] : [];
+    }),
+  );
+}
 
 function cocoOf(file: string, document: unknown) {
   const parsed = Coco.safeParse(document);
@@ -139,29 +185,56 @@ function cocoOf(file: string, document: unknown) {
   throw refusal(`${file}: ${issue?.path.join(".") ?? ""}: ${issue?.message ?? ""}`);
 }
 
-/** The names that YOLO's labels number: of data.yaml, else of a list of them, one a line. */
-function classNames(texts: readonly ArchiveText[]): (string | undefined)[] {
-  const yaml = texts.find(
-    ({ name: file, text }) => /\.ya?ml$/i.test(file) && /^names\s*:/m.test(text),
-  );
-  if (yaml) return namesOf(yaml);
-  const list = texts.find(({ name: file }) =>
-    /(^|\/)(classes\.txt|obj\.names|[^/]+\.names)$/i.test(file),
-  );
-  const names = (list?.text ?? "").split("\n").map((line) => line.trim());
-  while (names.at(-1) === "") names.pop();
-  if (names.length > 0) return names;
-  throw refusal("the archive holds YOLO labels and no names: add data.yaml, or classes.txt");
+/** Folder of a path, with its last slash. */
+const folderOf = (file: string) => file.slice(0, file.lastIndexOf("/") + 1);
+
+/**
+ * What the numbers of label texts mean, by the text's file: as the list in its folder says, or in
+ * the nearest one around it; where none of them has one, as the only list of the archive.
+ */
+function classFinder(texts: readonly ArchiveText[]): (file: string) => YoloClasses {
+  const lists = classLists(texts);
+  const byFolder = new Map(lists.map((one) => [folderOf(one.file), one.classes]));
+  if (lists.length === 0) {
+    throw refusal("the archive holds YOLO labels and no names: add data.yaml, or classes.txt");
+  }
+  return (file) => {
+    for (let folder = folderOf(file); ; folder = folderOf(folder.slice(0, -1))) {
+      const known = byFolder.get(folder);
+      if (known) return known;
+      if (folder === "") break;
+    }
+    const [only, other] = lists;
+    if (only && !other) return only.classes;
+    const files = lists.map((one) => one.file).join(", ");
+    throw refusal(`${file}: which of these names its classes: ${files}?`);
+  };
 }
 
-function namesOf({ name: file, text }: ArchiveText): (string | undefined)[] {
-  let names: unknown;
+/** Every list of classes, a folder's best one last: data.yaml, then classes.txt, then others. */
+function classLists(texts: readonly ArchiveText[]): { file: string; classes: YoloClasses }[] {
+  const named = (pattern: RegExp) => texts.filter(({ name: file }) => pattern.test(file));
+  const yamls = named(/\.ya?ml$/i).filter(({ text }) => /^names\s*:/m.test(text));
+  const lists = [...named(/\.names$/i), ...named(/(^|\/)classes\.txt$/i)];
+  const listed = lists.flatMap(({ name: file, text }) => {
+    const names = text.split("\n").map((line) => line.trim());
+    while (names.at(-1) === "") names.pop();
+    return names.length > 0 ? [{ file, classes: { names, keyPointNumbers: 0 } }] : [];
+  });
+  const all = [...listed, ...yamls.map((one) => ({ file: one.name, classes: yamlClasses(one) }))];
+  // One list a folder: the last.
+  return [...new Map(all.map((one) => [folderOf(one.file), one])).values()];
+}
+
+function yamlClasses({ name: file, text }: ArchiveText): YoloClasses {
+  let document: { names?: unknown; kpt_shape?: unknown } | null;
   try {
     // The library would print its warnings, which quote the text, among the log's lines.
-    names = (parse(text, { logLevel: "error" }) as { names?: unknown } | null)?.names;
+    document = parse(text, { logLevel: "error" }) as typeof document;
   } catch (thrown) {
     throw refusal(`${file}: ${(thrown as Error).message.split("\n")[0]?.slice(0, 200)}`);
   }
+  const names = document?.names;
   const entries = Object.entries(typeof names === "object" && names !== null ? names : {});
   const numbers = entries.map(([key]) => Number(key));
   if (
@@ -172,7 +245,17 @@ function namesOf({ name: file, text }: ArchiveText): (string | undefined)[] {
   }
   const listed: string[] = [];
   for (const [key, value] of entries) listed[Number(key)] = String(value);
-  return listed;
+  return { names: listed, keyPointNumbers: keyPointNumbers(file, document?.kpt_shape) };
+}
+
+/** Numbers that follow each box of a pose dataset: key points times what is told of each. */
+function keyPointNumbers(file: string, shape: unknown): number {
+  if (shape === undefined || shape === null) return 0;
+  const [points, numbers, more] = Array.isArray(shape) ? (shape as unknown[]) : [];
+  const isShape =
+    Number.isInteger(points) && Number(points) > 0 && (numbers === 2 || numbers === 3) && !more;
+  if (!isShape) throw refusal(`${file}: kpt_shape must be [key points, 2 or 3]`);
+  return Number(points) * Number(numbers);
 }
 
 function checkClasses(classes: readonly string[]) {

@@ -31,8 +31,8 @@ export interface ArchiveContent {
   others: string[];
 }
 
-const TEXT = /\.(json|xml|txt|ya?ml|names)$/i;
-const IMAGE = /\.(jpe?g|png|webp|bmp|tiff?|gif|avif|heic)$/i;
+const TEXT = /(\.(json|xml|txt|ya?ml|names)|(^|\/)frames\.csv)$/i;
+const IMAGE = /\.(jpe?g|jpe|jfif|mpo|png|webp|bmp|tiff?|gif|avif|hei[cf])$/i;
 /** What operating systems put into archives by themselves. */
 const CLUTTER = /(^|\/)(__MACOSX\/|\._|\.DS_Store$|Thumbs\.db$|desktop\.ini$)/i;
 
@@ -79,6 +79,7 @@ async function listEntries(zip: ZipFile) {
   let images = 0;
   let bytes = 0;
   for await (const entry of zip.eachEntry()) {
+    entry.fileName = nameOf(entry);
     const { fileName: name } = entry;
     checkEntry(entry);
     if (name.endsWith("/") || CLUTTER.test(name)) continue;
@@ -94,6 +95,23 @@ async function listEntries(zip: ZipFile) {
     }
   }
   return { entries, images, others };
+}
+
+/** The flag of an entry whose name is UTF-8, and the field that holds such a name besides. */
+const UTF8_FLAG = 0x800;
+const UTF8_NAME_FIELD = 0x7075;
+
+/** An entry's name: some archivers write UTF-8 and do not say so. */
+function nameOf({ fileName, fileNameRaw, generalPurposeBitFlag, extraFields }: Entry): string {
+  const isTold =
+    (generalPurposeBitFlag & UTF8_FLAG) !== 0 ||
+    extraFields.some(({ id }) => id === UTF8_NAME_FIELD);
+  if (isTold) return fileName;
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(fileNameRaw);
+  } catch {
+    return fileName;
+  }
 }
 
 const NO_BYTES = Buffer.alloc(0);

@@ -12,6 +12,7 @@ import {
 } from "../../../../shared/detector/rings.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import { PIXELS_MAX, pixels } from "../../../../shared/shapes.ts";
+import type { Bbox } from "../../../../shared/tasks/tasks.ts";
 import { ClassName } from "../classes.ts";
 import {
   CLASSES_MAX,
@@ -19,31 +20,45 @@ import {
   distinct,
   IMPORT_FILES_MAX,
   IMPORT_LABELS_MAX,
+  imageName,
   type Label,
   type Labels,
-  stem,
+  turnedBox,
   unitOf,
 } from "./labels.ts";
+import { keyPointNotes } from "./yolo-labels.ts";
 
 const Pixels = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 const Id = z.number().min(-Number.MAX_SAFE_INTEGER).max(Number.MAX_SAFE_INTEGER);
-const side = () => z.number().positive().max(PIXELS_MAX).optional();
+/** 0 is how some tools write that they do not know it. */
+const side = () => z.number().min(0).max(PIXELS_MAX).optional();
 /** Numbers of one mask, and characters of a packed one: a budget bounds all of them together. */
 const MASK_MAX = maskBudget().numbers;
-const Segmentation = z.union([
-  z
-    .array(
-      z
-        .array(pixels())
-        .max(MASK_MAX)
-        .refine(({ length }) => length % 2 === 0, "must be x and y in turn"),
-    )
-    .max(MASK_MAX),
-  z.object({
-    size: z.tuple([Pixels, Pixels]),
-    counts: z.union([z.string().max(MASK_MAX), z.array(Pixels).max(MASK_MAX)]),
-  }),
-]);
+const SEGMENTATION_FORM =
+  "must be polygons, [[x1, y1, x2, y2, …], …], or run lengths with their size";
+const Segmentation = z.union(
+  [
+    z
+      .array(
+        z
+          .array(pixels())
+          .max(MASK_MAX)
+          .refine(({ length }) => length % 2 === 0, "must be x and y in turn"),
+      )
+      .max(MASK_MAX),
+    z.object({
+      size: z.tuple([Pixels, Pixels]),
+      counts: z.union([z.string().max(MASK_MAX), z.array(Pixels).max(MASK_MAX)]),
+    }),
+  ],
+  SEGMENTATION_FORM,
+);
+/** Numbers of one object's key points. */
+const KEY_POINT_NUMBERS_MAX = 10_000;
+/** Characters of a frame's id. */
+const FRAME_ID_MAX = 64;
+/** Degrees by which a box is turned. */
+const DEGREES_MAX = 1_000_000;
 /** Characters of a file's name, with the folders it lies in. */
 const FILE_NAME_MAX = 4_096;
 
@@ -57,6 +72,9 @@ export const Coco = z.object({
         /** The size that boxes are given in; the frame's own when omitted. */
         width: side(),
         height: side(),
+        frame_id: z.string().max(FRAME_ID_MAX).optional().meta({
+          description: "as our exports write it: the frame, whatever its file is called",
+        }),
       }),
     )
     .max(IMPORT_FILES_MAX),
@@ -75,6 +93,23 @@ export const Coco = z.object({
             "polygons, or run lengths as numbers or packed; kept as one ring, which visits several " +
             "pieces and holes over bridges of no width",
         }),
+        score: z.number().min(0).max(1).nullish().meta({ description: "becomes its confidence" }),
+        keypoints: z
+          .array(pixels())
+          .max(KEY_POINT_NUMBERS_MAX)
+          .nullish()
+          .meta({ description: "not taken, and counted" }),
+        attributes: z
+          .object({
+            rotation: z
+              .number()
+              .min(-DEGREES_MAX)
+              .max(DEGREES_MAX)
+              .nullish()
+              .meta({ description: "degrees, clockwise, by which CVAT turned the box" }),
+          })
+          .nullish()
+          .meta({ description: "others are of no account" }),
         iscrowd: z
           .union([z.literal(0), z.literal(1), z.boolean()])
           .optional()
@@ -103,6 +138,11 @@ export function cocoLabels(
     throw new Failure("invalid_request", `${where}.images: an id is there twice`);
   }
   const names = new Map(coco.categories.map(({ id, name }) => [id, name]));
+  const other = coco.categories.find(({ id, name }) => names.get(id) !== name);
+  if (other) {
+    const both = `${JSON.stringify(other.name)} and ${JSON.stringify(names.get(other.id))}`;
+    throw new Failure("invalid_request", `${where}.categories: id ${other.id} is ${both}`);
+  }
   const labels = coco.annotations.flatMap((one, index): Label[] => {
     if (one.iscrowd) return [];
     const image = images.get(one.image_id);
@@ -118,38 +158,56 @@ export function cocoLabels(
     if (size && width && height && (size[0] !== height || size[1] !== width)) {
       throw new Failure("invalid_request", `${field}.segmentation: is of another size`);
     }
-    const polygon = maskOf(one, field, budget);
-    const box = boxOf(one, polygon);
-    if (!box) throw new Failure("invalid_request", `${field}: has neither a bbox nor a mask`);
+    const shape = shapeOf(one, maskOf(one, field, budget));
+    if (!shape) throw new Failure("invalid_request", `${field}: has neither a bbox nor a mask`);
     return [
       {
-        file: stem(image.file_name),
+        image: imageName(image.file_name),
         class: className,
-        box,
-        // A rectangle around nothing but itself is how exports write a box where masks are wanted.
-        polygon: polygon && isRectangle(polygon) ? null : polygon,
+        ...shape,
         unit: unitOf(width, height),
+        confidence: one.score ?? null,
       },
     ];
   });
-  const { files, notes } = distinct(coco.images.map(({ file_name }) => stem(file_name)));
+  const { images: once, notes } = distinct(
+    coco.images.map(({ file_name }) => imageName(file_name)),
+  );
   const crowds = coco.annotations.length - labels.length;
+  const posed = coco.annotations.filter((one) => !one.iscrowd && one.keypoints?.length).length;
   return {
-    files,
+    images: once,
     labels,
     classes: [...new Set(coco.categories.map(({ name }) => name))],
     leftOut: crowds,
     notes: [
       ...notes,
+      ...keyPointNotes(posed),
       ...(crowds > 0 ? [`${counted(crowds, "crowd region")} left out: ${NO_OBJECTS}`] : []),
     ],
+    frameIds: new Map(
+      coco.images.flatMap(({ file_name, frame_id }) =>
+        frame_id === undefined ? [] : [[imageName(file_name), frame_id]],
+      ),
+    ),
   };
 }
 
-function boxOf({ bbox }: CocoAnnotation, polygon: number[] | null): Label["box"] | null {
-  if (!bbox) return polygon && boxAround(polygon);
+/** The box and the mask of an object; null where it has neither. */
+function shapeOf(
+  { bbox, attributes }: CocoAnnotation,
+  mask: number[] | null,
+): Pick<Label, "box" | "polygon"> | null {
+  // A rectangle around nothing but itself is how exports write a box where masks are wanted.
+  const polygon = mask && isRectangle(mask) ? null : mask;
+  if (!bbox) return mask && { box: polygon ? null : boxAround(mask), polygon };
   const [x, y, width, height] = bbox;
-  return [x, y, x + width, y + height];
+  const box: Bbox = [x, y, x + width, y + height];
+  const degrees = attributes?.rotation ?? 0;
+  // A box alone was turned; beside a mask it is the one around it.
+  return polygon || degrees % 180 === 0
+    ? { box, polygon }
+    : { box: null, polygon: turnedBox(box, degrees) };
 }
 
 function maskOf({ segmentation }: CocoAnnotation, field: string, budget: MaskBudget) {

@@ -64,8 +64,10 @@ export const importRoutes: readonly Route[] = [
       tag,
       summary: "Import COCO or YOLO annotations as a finished job",
       description:
-        "Beyond the contract; for engineers. An image is a still of the project by its file name, or " +
-        "`<video name>_<six digits>`, as exports name the frames of videos.",
+        "Beyond the contract; for engineers. An image is a still of the project by its path or file " +
+        "name, or `<video name>_<six digits>`, as exports name the frames of videos; without an " +
+        "extension it must be the only one of its name. What may be several images, is numbered by " +
+        "no class, or is of an image of another shape is refused. Shapes are cut at the frame.",
       who: user,
       body: jsonBody(Import, { bytesMax: IMPORT_BYTES_MAX }),
       answers: importResponses,

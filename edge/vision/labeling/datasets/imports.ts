@@ -4,15 +4,21 @@ import { z } from "@hono/zod-openapi";
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Bbox } from "../../../../shared/tasks/tasks.ts";
-import { exportStem, exportSuffix, withoutExtension } from "../../../../shared/wire/labeling.ts";
 import type { Database } from "../../../http/database.ts";
 import { name } from "../../../http/texts.ts";
 import { allow, type Caller, workspacesOf } from "../../auth/scope.ts";
 import type { Parts } from "../../base/parts.ts";
 import { insertAnnotations, type NewAnnotation } from "../jobs/annotation-rows.ts";
-import { insideFrame } from "../jobs/boxes.ts";
+import { insideFrame, polygonInside } from "../jobs/boxes.ts";
 import { insertJob } from "../jobs/jobs.ts";
 import { Coco, cocoLabels } from "./coco-labels.ts";
+import {
+  type FoundFrame,
+  frameFinder,
+  isFrame,
+  type ProjectVideo,
+  type VideoFrame,
+} from "./image-names.ts";
 import { counted, IMPORT_LABELS_MAX, type Label, type Labels } from "./labels.ts";
 import { Yolo, yoloLabels } from "./yolo-labels.ts";
 
@@ -43,16 +49,12 @@ export interface ImportSummary {
 /** The labels of a JSON body. Fails with `invalid_request` unless it has them in one form. */
 export function bodyLabels({ coco, yolo }: z.output<typeof Import>): Labels {
   if (coco && !yolo) return cocoLabels(coco);
-  if (yolo && !coco) return yoloLabels(yolo.names, Object.entries(yolo.labels));
+  if (yolo && !coco) {
+    const classes = { names: yolo.names, keyPointNumbers: 0 };
+    const texts = Object.entries(yolo.labels).map(([file, text]) => ({ file, text, classes }));
+    return yoloLabels(texts);
+  }
   throw new Failure("invalid_request", "coco or yolo: one of them is required");
-}
-
-interface ProjectVideo extends Record<string, unknown> {
-  id: string;
-  filename: string;
-  frame_count: number;
-  width: number;
-  height: number;
 }
 
 const ROWS_PER_STATEMENT = 5_000;
@@ -62,13 +64,13 @@ const NAMED_MAX = 5;
 export interface ImportRequest {
   target: z.output<typeof ImportTarget>;
   /** Reads the labels, once it is known who asks; `isKnown` says whether there is an image. */
-  read: (isKnown: (file: string) => boolean) => Promise<Labels> | Labels;
+  read: (isKnown: (image: string) => boolean) => Promise<Labels> | Labels;
 }
 
 /**
- * Stores labels as a finished job; files whose image the project lacks are named. Fails with
- * `not_found` where it has none of them or is not the caller's, and with `forbidden` for whoever is
- * no engineer.
+ * Stores labels as a finished job; images that the project lacks are named. Fails with
+ * `invalid_request` where a name stands for several images, with `not_found` where the project has
+ * none of them or is not the caller's, and with `forbidden` for whoever is no engineer.
  */
 export async function importJob(
   { database }: Parts,
@@ -77,25 +79,26 @@ export async function importJob(
 ): Promise<ImportSummary> {
   const workspaceId = await workspaceOf(database, caller, target.project_id);
   const find = frameFinder(await readyVideos(database, target.project_id));
-  const { files, labels, classes, leftOut, notes } = await read((file) => find(file) !== null);
+  const { images, labels, classes, leftOut, notes, frameIds } = await read(
+    (image) => find(image) !== null,
+  );
   if (labels.length > IMPORT_LABELS_MAX) {
     throw new Failure("invalid_request", `labels: over ${IMPORT_LABELS_MAX} in one import`);
   }
-  const frameOf = new Map(files.map((file) => [file, find(file)]));
-  const unmatched = files.filter((file) => !frameOf.get(file));
-  const framesByVideo = Map.groupBy(
-    [...frameOf.values()].flatMap((frame) => frame ?? []),
-    ({ video }) => video.id,
-  );
+  const found = new Map(images.map((image) => [image, find(image, frameIds.get(image))]));
+  checkNames(found);
+  const unmatched = images.filter((image) => !found.get(image));
+  const framesByVideo = Map.groupBy([...found.values()].filter(isFrame), ({ video }) => video.id);
   if (framesByVideo.size === 0) {
     throw new Failure("not_found", "the project has none of the images", {
       data: { unmatched: unmatched.slice(0, 100) },
     });
   }
   const matched = labels.flatMap((label) => {
-    const frame = frameOf.get(label.file);
-    return frame ? [{ label, frame }] : [];
+    const frame = found.get(label.image) ?? null;
+    return isFrame(frame) ? [{ label, frame }] : [];
   });
+  checkShapes(matched);
   const rows = matched.flatMap(({ label, frame }) => annotationRow(label, frame) ?? []);
   const outside = matched.length - rows.length;
   const jobId = await insertJob(database, {
@@ -123,21 +126,41 @@ export async function importJob(
     leftOut: leftOut + outside,
     notes: [
       ...notes,
-      ...(outside > 0 ? [`${counted(outside, "label")} outside of the frame left out`] : []),
-      ...ambiguities(frameOf),
+      ...(outside > 0
+        ? [`${counted(outside, "label")} without an area in the frame left out`]
+        : []),
     ],
   };
 }
 
-/** What is said of names that several videos have, of which the one uploaded first was taken. */
-function ambiguities(frameOf: ReadonlyMap<string, VideoFrame | null>): string[] {
-  const names = [...frameOf].flatMap(([file, frame]) => (frame && frame.alike > 1 ? [file] : []));
-  if (names.length === 0) return [];
-  const some = `${names.slice(0, NAMED_MAX).join(", ")}${names.length > NAMED_MAX ? ", …" : ""}`;
-  return [
-    `${counted(names.length, "name")} of several videos, read as those of the first uploaded: ${some}`,
-  ];
+/** Fails where a name stands for several images, or two images of the labels for one. */
+function checkNames(found: ReadonlyMap<string, FoundFrame>) {
+  const byFrame = new Map<string, string[]>();
+  const problems: string[] = [];
+  for (const [image, frame] of found) {
+    if (!frame) continue;
+    if (!isFrame(frame)) problems.push(`${image} may be ${listed(frame.among)}`);
+    else {
+      const key = `${frame.video.id}.${frame.frame}`;
+      const same = byFrame.get(key);
+      if (same) same.push(image);
+      else byFrame.set(key, [image]);
+    }
+  }
+  for (const same of byFrame.values()) {
+    if (same.length > 1) problems.push(`${listed(same)} are one image of the project`);
+  }
+  if (problems.length === 0) return;
+  const more = problems.length > NAMED_MAX ? "; …" : "";
+  const detail = `which image is meant: ${problems.slice(0, NAMED_MAX).join("; ")}${more}`;
+  throw new Failure("invalid_request", detail);
 }
+
+/** Names in a sentence: all of them, or the first ones. */
+const listed = (names: readonly string[]): string =>
+  names.length > NAMED_MAX
+    ? `${names.slice(0, NAMED_MAX).join(", ")}, …`
+    : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
 
 /** The workspace of a project in which the caller is an engineer. */
 async function workspaceOf(database: Database, caller: Caller, projectId: string): Promise<string> {
@@ -166,58 +189,44 @@ function insertsOf(rows: NewAnnotation[], job: { id: string; workspaceId: string
   });
 }
 
-/** A frame of a video, by its index. */
-interface VideoFrame {
-  video: ProjectVideo;
-  frame: number;
-  /** How many videos the name stands for alike; this one was uploaded first. */
-  alike: number;
-}
-
-/** What finds the frame that a file name stands for: a still's own, or a frame of a video. */
-function frameFinder(videos: readonly ProjectVideo[]): (file: string) => VideoFrame | null {
-  const byName = new Map<string, ProjectVideo[]>();
-  for (const video of videos) {
-    // By its own name, and as exports write it.
-    const exported = exportStem(video.filename);
-    const names = [withoutExtension(video.filename), exported, exported + exportSuffix(video.id)];
-    for (const known of new Set(names)) {
-      const same = byName.get(known);
-      if (same) same.push(video);
-      else byName.set(known, [video]);
-    }
-  }
-  return (file) => {
-    const stills = byName.get(file)?.filter(({ frame_count: count }) => count === 1) ?? [];
-    if (stills[0]) return { video: stills[0], frame: 0, alike: stills.length };
-    const [, of = "", digits] = /^(.+)_(\d{6,})$/s.exec(file) ?? [];
-    const frame = Number(digits);
-    const videos = byName.get(of)?.filter(({ frame_count: count }) => frame < count) ?? [];
-    return videos[0] ? { video: videos[0], frame, alike: videos.length } : null;
-  };
-}
-
+/** A label as an annotation of its frame, cut to it; null where nothing of it is inside. */
 function annotationRow(label: Label, { video, frame }: VideoFrame): NewAnnotation | null {
   const [width, height] = label.unit
     ? [label.unit.x * video.width, label.unit.y * video.height]
     : [1, 1];
   const scaled = (value: number, index: number) => value * (index % 2 === 0 ? width : height);
-  const bbox = insideFrame(label.box.map(scaled) as Bbox, video);
+  const inside = label.polygon && polygonInside(label.polygon.map(scaled), video);
+  const bbox = label.box ? insideFrame(label.box.map(scaled) as Bbox, video) : inside?.bbox;
   if (!bbox) return null;
-  const side = (index: number) => (index % 2 === 0 ? video.width : video.height);
-  const polygon =
-    label.polygon?.map((value, index) =>
-      Math.min(Math.max(scaled(value, index), 0), side(index)),
-    ) ?? null;
   return {
     id: crypto.randomUUID(),
     video: video.id,
     frame,
     class: label.class,
     bbox,
-    polygon,
-    confidence: null,
+    polygon: inside?.polygon ?? null,
+    confidence: label.confidence,
     track: null,
     duplicate: null,
   };
+}
+
+/** A frame's size, and that which labels say it has, may differ by rounding and no more. */
+const SHAPE_SHARE_MAX = 0.02;
+const SHAPE_PIXELS_MAX = 2;
+
+/** Fails where labels are of an image of another shape, such as one that was turned. */
+function checkShapes(matched: readonly { label: Label; frame: VideoFrame }[]) {
+  for (const { label, frame } of matched) {
+    const { unit, image } = label;
+    if (!unit || (unit.x === 1 && unit.y === 1)) continue;
+    const { width, height } = frame.video;
+    const [ownWidth, ownHeight] = [Math.round(1 / unit.x), Math.round(1 / unit.y)];
+    const asWide = (ownWidth * height) / ownHeight;
+    if (Math.abs(asWide - width) <= Math.max(SHAPE_PIXELS_MAX, SHAPE_SHARE_MAX * width)) continue;
+    const detail =
+      `${image}: its labels are of ${ownWidth} × ${ownHeight} pixels, ` +
+      `and the image has ${width} × ${height}`;
+    throw new Failure("invalid_request", detail);
+  }
 }

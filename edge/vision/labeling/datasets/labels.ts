@@ -2,23 +2,26 @@
 // share. Pure.
 
 import type { Bbox } from "../../../../shared/tasks/tasks.ts";
+import { withoutExtension } from "../../../../shared/wire/labeling.ts";
 
 /** One label before its frame is known. */
 export interface Label {
-  /** Name of its image, without folders and extension. */
-  file: string;
+  /** Its image, by `imageName`. */
+  image: string;
   class: string;
-  /** x1, y1, x2, y2, in units of `unit`. */
-  box: Bbox;
+  /** x1, y1, x2, y2, in units of `unit`; null: the box around the polygon. */
+  box: Bbox | null;
   polygon: number[] | null;
   /** The length 1 of `box` and `polygon`, as shares of the frame's sides; null: pixels. */
   unit: { x: number; y: number } | null;
+  /** From 0 to 1; null: a person drew it, or nothing is told. */
+  confidence: number | null;
 }
 
 /** What a file, or several, hold of labels. */
 export interface Labels {
   /** Images, also those without any label. */
-  files: string[];
+  images: string[];
   labels: Label[];
   /** In index order. */
   classes: string[];
@@ -26,6 +29,8 @@ export interface Labels {
   leftOut: number;
   /** What was not taken as it stood, a sentence each. */
   notes: string[];
+  /** Frames that exports of ours name for images, by the name of the image. */
+  frameIds: ReadonlyMap<string, string>;
 }
 
 /** Labels of one import, and texts that they come in: all are in the memory of a Worker at once. */
@@ -33,36 +38,72 @@ export const IMPORT_LABELS_MAX = 100_000;
 export const IMPORT_FILES_MAX = 50_000;
 export const CLASSES_MAX = 10_000;
 
-/** The file name of a label or an image, without folders and extension. */
-export const stem = (file: string): string =>
-  file
-    .replace(/^.*[\\/]/s, "")
-    .replace(/\.(?:txt|xml|jpe?g|png|webp|bmp|tiff?|gif|avif|heic)$/i, "");
+/**
+ * An image as labels name it: a path in one spelling. Letters with marks are one character each
+ * (NFC), as systems differ in how they write them.
+ */
+export const imageName = (path: string): string =>
+  path
+    .normalize("NFC")
+    .replaceAll("\\", "/")
+    .replace(/^(\.?\/)+/, "");
+
+/** The image that a file of labels is called after, by its path without the labels' extension. */
+export const imageOfText = (path: string): string => imageName(path).replace(/\.(txt|xml)$/i, "");
+
+/** The last part of a path. */
+export const baseName = (path: string): string => path.slice(path.lastIndexOf("/") + 1);
+
+/** The file name of an image without folders and extension. */
+export const stemOf = (image: string): string => withoutExtension(baseName(image));
 
 /** The width and height of an image as the unit of its labels; null where they are not given. */
 export const unitOf = (width: number | undefined, height: number | undefined) =>
   width && height && width > 0 && height > 0 ? { x: 1 / width, y: 1 / height } : null;
+
+/** Corners of a box turned clockwise about its center, degrees. */
+export function turnedBox([x1, y1, x2, y2]: Bbox, degrees: number): number[] {
+  const [cx, cy] = [(x1 + x2) / 2, (y1 + y2) / 2];
+  const angle = (degrees * Math.PI) / 180;
+  // Quarter turns give whole corners.
+  const exact = (value: number) => Math.round(value * 1e9) / 1e9;
+  const [cos, sin] = [exact(Math.cos(angle)), exact(Math.sin(angle))];
+  return [
+    [x1, y1],
+    [x2, y1],
+    [x2, y2],
+    [x1, y2],
+  ].flatMap(([x = 0, y = 0]) => [
+    cx + (x - cx) * cos - (y - cy) * sin,
+    cy + (x - cx) * sin + (y - cy) * cos,
+  ]);
+}
+
+/** Shape of a box that is turned by these degrees: a polygon, unless it is not turned. */
+export const boxShape = (box: Bbox, degrees: number): Pick<Label, "box" | "polygon"> =>
+  degrees % 180 === 0 ? { box, polygon: null } : { box: null, polygon: turnedBox(box, degrees) };
 
 /** A count with its noun, as notes have it. */
 export const counted = (count: number, noun: string): string =>
   `${count} ${noun}${count === 1 ? "" : "s"}`;
 
 /** Images that labels are of, each once, with a note on those that several files label. */
-export function distinct(images: readonly string[]): Pick<Labels, "files" | "notes"> {
-  const files = [...new Set(images)];
-  const repeated = images.length - files.length;
-  const of = "labeled by another file or entry of their name too: taken together";
-  return { files, notes: repeated > 0 ? [`${counted(repeated, "image")} ${of}`] : [] };
+export function distinct(images: readonly string[]): Pick<Labels, "images" | "notes"> {
+  const once = [...new Set(images)];
+  const repeated = images.length - once.length;
+  const why = "labeled by another file or entry of their name too: taken together";
+  return { images: once, notes: repeated > 0 ? [`${counted(repeated, "image")} ${why}`] : [] };
 }
 
 /** Several files' labels as one import's. */
 export function together(all: readonly Labels[]): Labels {
-  const { files, notes } = distinct(all.flatMap((one) => one.files));
+  const { images, notes } = distinct(all.flatMap((one) => one.images));
   return {
-    files,
+    images,
     labels: all.flatMap(({ labels }) => labels),
     classes: [...new Set(all.flatMap(({ classes }) => classes))],
     leftOut: all.reduce((sum, { leftOut }) => sum + leftOut, 0),
     notes: [...all.flatMap((one) => one.notes), ...notes],
+    frameIds: new Map(all.flatMap(({ frameIds }) => [...frameIds])),
   };
 }

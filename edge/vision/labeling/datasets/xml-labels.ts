@@ -10,7 +10,17 @@ import {
   ringOfPolygons,
 } from "../../../../shared/detector/rings.ts";
 import { Failure } from "../../../../shared/errors.ts";
-import { counted, distinct, type Label, type Labels, stem, unitOf } from "./labels.ts";
+import type { Bbox } from "../../../../shared/tasks/tasks.ts";
+import {
+  boxShape,
+  counted,
+  distinct,
+  imageName,
+  imageOfText,
+  type Label,
+  type Labels,
+  unitOf,
+} from "./labels.ts";
 
 /** A file of an archive, by its name there. */
 export interface XmlFile {
@@ -84,7 +94,7 @@ function ringIn(file: string, rings: number[][], budget: MaskBudget): number[] |
 const BOX_FORM = "a box must be four numbers";
 
 /** A box of numbers, in the order of its corners. */
-function orderedBox(file: string, [x1, y1, x2, y2]: Label["box"]): Label["box"] {
+function orderedBox(file: string, [x1, y1, x2, y2]: Bbox): Bbox {
   if (![x1, y1, x2, y2].every(Number.isFinite)) throw refusal(file, BOX_FORM);
   return [Math.min(x1, x2), Math.min(y1, y2), Math.max(x1, x2), Math.max(y1, y2)];
 }
@@ -94,18 +104,30 @@ export interface VocFile {
   name: string;
   image: string;
   unit: Label["unit"];
-  /** Corners as they are written: a box may end before it begins. */
-  objects: { class: string; corners: Label["box"] | null; rings: number[][] }[];
+  objects: {
+    class: string;
+    /** Corners as they are written: a box may end before it begins. */
+    corners: Label["box"];
+    /** Degrees, clockwise, by which the box is turned. */
+    rotation: number;
+    rings: number[][];
+  }[];
+  /** Objects of shapes that are not taken. */
+  leftOut: number;
 }
 
 /** What an XML document of Pascal VOC holds. Fails with `invalid_request`. */
 export function vocFile({ name, root }: XmlFile): VocFile {
   const size = childOf(root, "size");
+  const all = childrenOf(root, "object");
+  // Boxes that roLabelImg turned: their angles are written by several rules.
+  const taken = all.filter((object) => !childOf(object, "robndbox") || childOf(object, "bndbox"));
   return {
     name,
-    image: stem(textOf(root, "filename")),
+    image: imageName(textOf(root, "filename")),
     unit: unitOf(sideOf(textOf(size, "width")), sideOf(textOf(size, "height"))),
-    objects: childrenOf(root, "object").map((object) => {
+    leftOut: all.length - taken.length,
+    objects: taken.map((object) => {
       const className = textOf(object, "name");
       if (className === "") throw refusal(name, "an object has no name");
       const rings = childrenOf(object, "polygon").map((polygon) =>
@@ -115,9 +137,18 @@ export function vocFile({ name, root }: XmlFile): VocFile {
       if (!corners && rings.length === 0) {
         throw refusal(name, "an object has neither a bndbox nor a polygon");
       }
-      return { class: className, corners, rings };
+      return { class: className, corners, rotation: rotationOf(name, object), rings };
     }),
   };
+}
+
+/** The degrees by which CVAT turned an object's box, which it writes among its attributes. */
+function rotationOf(file: string, object: XmlElement): number {
+  const attributes = childrenOf(childOf(object, "attributes") ?? object, "attribute");
+  const own = attributes.find((attribute) => textOf(attribute, "name") === "rotation");
+  const degrees = own ? numberOf(textOf(own, "value")) : 0;
+  if (!Number.isFinite(degrees)) throw refusal(file, "a rotation must be a number");
+  return degrees;
 }
 
 /**
@@ -127,7 +158,7 @@ export function vocFile({ name, root }: XmlFile): VocFile {
 const sideBetween = (min: number, max: number, first: number): [start: number, end: number] =>
   min - first <= max ? [min - first, max] : [max - first, min];
 
-function boxBetween([x1, y1, x2, y2]: Label["box"], first: number): Label["box"] {
+function boxBetween([x1, y1, x2, y2]: Bbox, first: number): Bbox {
   const [[left, right], [top, bottom]] = [sideBetween(x1, x2, first), sideBetween(y1, y2, first)];
   return [left, top, right, bottom];
 }
@@ -146,24 +177,32 @@ export function vocLabels(files: readonly VocFile[], isKnown: (file: string) => 
   const budget = maskBudget();
   const images: string[] = [];
   const labels = files.flatMap(({ name, image: given, unit, objects }) => {
-    const isGiven = given !== "" && (isKnown(given) || !isKnown(stem(name)));
-    const image = isGiven ? given : stem(name);
+    const called = imageOfText(name);
+    const isGiven = given !== "" && (isKnown(given) || !isKnown(called));
+    const image = isGiven ? given : called;
     images.push(image);
-    return objects.map(({ class: className, corners, rings }): Label => {
+    return objects.map(({ class: className, corners, rotation, rings }): Label => {
       const shifted = rings.map((ring) => ring.map((value) => value - first));
       const polygon = ringIn(name, shifted, budget);
-      const box = corners ? boxBetween(corners, first) : boxAround(shifted.flat());
-      return { file: image, class: className, box, polygon, unit };
+      const box = corners && boxBetween(corners, first);
+      const shape =
+        box && !polygon
+          ? boxShape(box, rotation)
+          : { box: box ?? (polygon ? null : boxAround(shifted.flat())), polygon };
+      return { image, class: className, ...shape, unit, confidence: null };
     });
   });
-  const { files: known, notes } = distinct(images);
+  const { images: once, notes } = distinct(images);
   const from = zero ? ["pixels of the VOC boxes count from 0, since some begin there"] : [];
+  const leftOut = files.reduce((total, one) => total + one.leftOut, 0);
+  const turned = leftOut > 0 ? [`${counted(leftOut, "turned box")} left out (robndbox)`] : [];
   return {
-    files: known,
+    images: once,
     labels,
     classes: classesOf(labels),
-    leftOut: 0,
-    notes: [...notes, ...from],
+    leftOut,
+    notes: [...notes, ...from, ...turned],
+    frameIds: new Map(),
   };
 }
 
@@ -174,38 +213,40 @@ function cornersOf(file: string, bndbox: XmlElement | undefined): Label["box"] |
   const [x1, y1, x2, y2] = ["xmin", "ymin", "xmax", "ymax"].map((name) =>
     numberOf(textOf(bndbox, name)),
   );
-  const corners = [x1, y1, x2, y2] as Label["box"];
+  const corners = [x1, y1, x2, y2] as Bbox;
   if (!corners.every(Number.isFinite)) throw refusal(file, BOX_FORM);
   return corners;
 }
 
-/** Labels of CVAT for images 1.1: its boxes and polygons; other shapes are counted as left out. */
+/** What CVAT draws besides boxes and polygons; a tag is of an image, and no shape of it. */
+const TAG = "tag";
+
+/** Labels of CVAT for images 1.1: its boxes and polygons; other shapes are named and counted. */
 export function cvatLabels({ name: file, root }: XmlFile): Labels {
   const budget = maskBudget();
   const images = childrenOf(root, "image");
   if (images.length === 0 && childrenOf(root, "track").length > 0) {
     throw refusal(file, "holds tracks of a video: export it from CVAT as CVAT for images 1.1");
   }
-  let leftOut = 0;
+  const leftOut = new Map<string, number>();
   const labels = images.flatMap((image) => {
     const { name = "", width = "", height = "" } = image.attributes;
     return childrenOf(image).flatMap((shape): Label[] => {
       const own = shape.attributes;
       const ring = shape.name === "polygon" ? (own.points ?? "").split(/[;,]/).map(numberOf) : null;
       if (!ring && shape.name !== "box") {
-        leftOut += Number(shape.name !== "tag");
+        if (shape.name !== TAG) leftOut.set(shape.name, (leftOut.get(shape.name) ?? 0) + 1);
         return [];
       }
       if (!own.label) throw refusal(file, "a shape has no label");
-      const corners = [own.xtl, own.ytl, own.xbr, own.ybr].map((text) => numberOf(text ?? ""));
-      const box = ring ? boxAround(ring) : (corners as Label["box"]);
+      const found = ring ? ringShape(file, ring, budget) : cvatBox(file, own);
       return [
         {
-          file: stem(name),
+          image: imageName(name),
           class: own.label,
-          box: orderedBox(file, box),
-          polygon: ring && ringIn(file, [ring], budget),
+          ...found,
           unit: unitOf(sideOf(width), sideOf(height)),
+          confidence: null,
         },
       ];
     });
@@ -216,13 +257,36 @@ export function cvatLabels({ name: file, root }: XmlFile): Labels {
   const listed = childrenOf(childOf(task, "labels") ?? root, "label").map((label) =>
     textOf(label, "name"),
   );
-  const { files, notes } = distinct(images.map(({ attributes }) => stem(attributes.name ?? "")));
-  const kinds = "neither boxes nor polygons left out";
+  const { images: once, notes } = distinct(
+    images.map(({ attributes }) => imageName(attributes.name ?? "")),
+  );
+  const kinds = [...leftOut].map(([kind, count]) => `${count} ${kind}`).join(", ");
   return {
-    files,
+    images: once,
     labels,
     classes: [...new Set([...listed.filter((name) => name !== ""), ...classesOf(labels)])],
-    leftOut,
-    notes: [...notes, ...(leftOut > 0 ? [`${counted(leftOut, "shape")} ${kinds}`] : [])],
+    leftOut: [...leftOut.values()].reduce((total, count) => total + count, 0),
+    notes: [...notes, ...(kinds ? [`left out, as neither boxes nor polygons: ${kinds}`] : [])],
+    frameIds: new Map(),
   };
+}
+
+/** A polygon; a rectangle, or a ring without an area, is the box around it. */
+function ringShape(
+  file: string,
+  corners: number[],
+  budget: MaskBudget,
+): Pick<Label, "box" | "polygon"> {
+  const polygon = ringIn(file, [corners], budget);
+  return { box: polygon ? null : orderedBox(file, boxAround(corners)), polygon };
+}
+
+function cvatBox(
+  file: string,
+  { xtl = "", ytl = "", xbr = "", ybr = "", rotation = "0" }: XmlElement["attributes"],
+): Pick<Label, "box" | "polygon"> {
+  const box = orderedBox(file, [xtl, ytl, xbr, ybr].map(numberOf) as Bbox);
+  const degrees = numberOf(rotation);
+  if (!Number.isFinite(degrees)) throw refusal(file, "a rotation must be a number of degrees");
+  return boxShape(box, degrees);
 }

@@ -6,12 +6,13 @@ import { Failure } from "../../../../shared/errors.ts";
 import { ClassName } from "../classes.ts";
 import {
   CLASSES_MAX,
+  counted,
   distinct,
   IMPORT_FILES_MAX,
   IMPORT_LABELS_MAX,
+  imageOfText,
   type Label,
   type Labels,
-  stem,
 } from "./labels.ts";
 
 /** Characters of all texts of a body, and of one text wherever it comes from. */
@@ -30,49 +31,94 @@ export const Yolo = z.object({
     }, `at most ${IMPORT_FILES_MAX} files of ${YOLO_CHARACTERS_MAX} characters in all`)
     .meta({
       maxProperties: IMPORT_FILES_MAX,
-      description: "label file texts by image file name, without folders or extensions",
+      description: "label file texts by image file name, with or without folders and extension",
     }),
 });
 
+/** What the numbers of label texts mean. */
+export interface YoloClasses {
+  /** By number. */
+  names: readonly (string | undefined)[];
+  /** Numbers of key points that follow each box; 0: there are none. */
+  keyPointNumbers: number;
+}
+
+/** A text of labels, and what its numbers mean. */
+export interface YoloText {
+  file: string;
+  text: string;
+  classes: YoloClasses;
+}
+
 /** The labels of texts; `where` names them in failures. Fails with `invalid_request`. */
-export function yoloLabels(
-  names: readonly (string | undefined)[],
-  texts: Iterable<readonly [file: string, text: string]>,
-  where = "yolo.labels",
-): Labels {
+export function yoloLabels(texts: Iterable<YoloText>, where = "yolo.labels"): Labels {
   const images: string[] = [];
   const labels: Label[] = [];
-  for (const [file, text] of texts) {
-    images.push(stem(file));
+  const names = new Set<string>();
+  let posed = 0;
+  for (const { file, text, classes } of texts) {
+    const image = imageOfText(file);
+    images.push(image);
+    for (const name of classes.names) if (name !== undefined) names.add(name);
     if (text.length > TEXT_CHARACTERS_MAX) {
       const detail = `${where}: ${file}: has over ${TEXT_CHARACTERS_MAX} characters`;
       throw new Failure("invalid_request", detail);
     }
     for (const [index, line] of text.split("\n").entries()) {
       if (line.trim() === "") continue;
-      const [number = -1, ...shares] = line.trim().split(/\s+/).map(Number);
-      const className = names[number];
-      const shape = shapeOf(shares);
-      if (className === undefined || !shape || !shares.every(Number.isFinite)) {
-        const form = "must be class cx cy w h, or class x1 y1 x2 y2 x3 y3 …";
-        throw new Failure("invalid_request", `${where}: ${file}, line ${index + 1}: ${form}`);
-      }
-      labels.push({ file: stem(file), class: className, ...shape, unit: { x: 1, y: 1 } });
+      const refusal = (problem: string) =>
+        new Failure("invalid_request", `${where}: ${file}, line ${index + 1}: ${problem}`);
+      const { shape, className, isPosed } = readLine(line, classes, refusal);
+      posed += Number(isPosed);
+      labels.push({ image, class: className, ...shape, unit: { x: 1, y: 1 }, confidence: null });
       if (labels.length > IMPORT_LABELS_MAX) {
         throw new Failure("invalid_request", `${where}: over ${IMPORT_LABELS_MAX} in one import`);
       }
     }
   }
-  const classes = [...new Set(names.filter((one) => one !== undefined))];
-  return { ...distinct(images), labels, classes, leftOut: 0 };
+  const { images: once, notes } = distinct(images);
+  return {
+    images: once,
+    labels,
+    classes: [...names],
+    leftOut: 0,
+    notes: [...notes, ...keyPointNotes(posed)],
+    frameIds: new Map(),
+  };
 }
 
-/** A line's box, or the ring of its mask with the box around it; null for neither. */
+/** What is said of objects whose key points were not taken. */
+export const keyPointNotes = (objects: number): string[] =>
+  objects > 0 ? [`key points of ${counted(objects, "object")} not taken: boxes and masks are`] : [];
+
+function readLine(line: string, classes: YoloClasses, refusal: (problem: string) => Failure) {
+  const [number = -1, ...shares] = line.trim().split(/\s+/).map(Number);
+  if (!shares.every(Number.isFinite)) throw refusal("must be numbers alone");
+  const { names, keyPointNumbers } = classes;
+  const className = names[number];
+  if (className === undefined) {
+    throw refusal(`class ${number} is none of the ${names.length} that are named`);
+  }
+  const isPosed = keyPointNumbers > 0 && shares.length === 4 + keyPointNumbers;
+  const shape = shapeOf(isPosed ? shares.slice(0, 4) : shares);
+  if (shape && (isPosed || keyPointNumbers === 0 || shares.length === 4)) {
+    return { shape, className, isPosed };
+  }
+  throw refusal(
+    keyPointNumbers > 0
+      ? `must be class cx cy w h, and ${keyPointNumbers} numbers of key points`
+      : "must be class cx cy w h, or class x1 y1 x2 y2 x3 y3 …",
+  );
+}
+
+/** A line's box, or the ring of its mask; null for neither. */
 function shapeOf(shares: number[]): Pick<Label, "box" | "polygon"> | null {
   if (shares.length === 4) {
     const [x = 0, y = 0, w = 0, h = 0] = shares;
     return { box: [x - w / 2, y - h / 2, x + w / 2, y + h / 2], polygon: null };
   }
   if (shares.length < 6 || shares.length % 2 === 1) return null;
-  return { box: boxAround(shares), polygon: isRectangle(shares) ? null : shares };
+  return isRectangle(shares)
+    ? { box: boxAround(shares), polygon: null }
+    : { box: null, polygon: shares };
 }

@@ -13,7 +13,7 @@ import { type Route, route } from "../../base/route.ts";
 import { presignPart } from "../../tasks/objects.ts";
 import { findProjectFor } from "../projects/projects.ts";
 import { videoRecord } from "../videos/videos.ts";
-import { FILENAME_CHARACTERS_MAX, plainName } from "./form.ts";
+import { FILENAME_CHARACTERS_MAX, relativeName } from "./form.ts";
 import {
   abortUpload,
   beginUpload,
@@ -138,7 +138,7 @@ export const directRoutes: readonly Route[] = [
         key: context.req.valid("header")["idempotency-key"],
       };
       const answer = await answerOnce(parts, once, async () => {
-        const filename = plainName(body.filename);
+        const filename = relativeName(body.filename);
         const upload = { filename, bytes: body.bytes, createdBy: caller.accountId };
         return { status: 201, body: (await beginUpload(parts, project, upload)).uploadId };
       });

@@ -126,6 +126,7 @@ function openParser(contentType: string, limits: FormLimits): busboy.Busboy {
       headers: { "content-type": contentType },
       limits: { fieldSize, fields, files, parts, headerPairs: HEADER_PAIRS_MAX },
       defParamCharset: "utf8",
+      preservePath: true,
       fileHwm: CHUNK_BYTES,
       highWaterMark: CHUNK_BYTES,
     });
@@ -140,7 +141,7 @@ function fileOf(name: string, stream: Readable, filename: string | undefined): F
   return {
     kind: "file",
     name,
-    filename: plainName(filename ?? ""),
+    filename: relativeName(filename ?? ""),
     chunks: chunksOf(stream),
     skip: () => stream.resume(),
   };
@@ -160,14 +161,38 @@ async function* chunksOf(stream: Readable): AsyncGenerator<Uint8Array> {
 /** Characters of a file's name as a request gives it, before it is made a plain one. */
 export const FILENAME_CHARACTERS_MAX = 1_000;
 
+const NAME_CHARACTERS_MAX = 255;
+
+/** The names in a path, without control characters, that Postgres can store. */
+const namesIn = (path: string): string[] =>
+  path.split(/[/\\]/).map((name) =>
+    name
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is taken out
+      .replace(/[\x00-\x1f\x7f]/g, "")
+      .trim()
+      .slice(0, NAME_CHARACTERS_MAX)
+      .toWellFormed(),
+  );
+
 /** A name without folders and control characters, that Postgres can store. */
-export const plainName = (given: string): string =>
-  (given.split(/[/\\]/).at(-1) ?? "")
-    // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is taken out
-    .replace(/[\x00-\x1f\x7f]/g, "")
-    .trim()
-    .slice(0, 255)
-    .toWellFormed() || "unnamed";
+export const plainName = (given: string): string => namesIn(given).at(-1) || "unnamed";
+
+/** What leads elsewhere, or nowhere, in a path: the drive that it begins with, too. */
+const NO_FOLDER = /^(\.{0,2}|[a-z]:)$/i;
+
+/**
+ * A file's path below the folder that was sent: `cam1/1.jpg`, which tells it from `cam2/1.jpg`. Of
+ * a path that is too long, the folders next to the file.
+ */
+export function relativeName(given: string): string {
+  const names = namesIn(given);
+  let path = names.pop() || "unnamed";
+  for (const folder of names.filter((name) => !NO_FOLDER.test(name)).reverse()) {
+    if (folder.length + 1 + path.length > NAME_CHARACTERS_MAX) break;
+    path = `${folder}/${path}`;
+  }
+  return path;
+}
 
 /** The runtime's reader that waits for so many bytes, or the end. */
 interface ByteReader {

@@ -101,7 +101,7 @@ describe("an archive", () => {
     );
     expect(found).toMatchObject({
       stored_annotations: 1,
-      unmatched: ["gone"],
+      unmatched: ["gone.jpg"],
       unmatched_annotations: 2,
       left_out: 0,
       notes: ["1 image of the archive not taken: upload them", "1 file not read: VOC/notes.doc"],
@@ -134,7 +134,7 @@ describe("an archive", () => {
       }),
     );
     expect(found).toMatchObject({ stored_annotations: 3, unmatched: [], left_out: 1 });
-    expect(found.notes).toEqual(["1 label outside of the frame left out"]);
+    expect(found.notes).toEqual(["1 label without an area in the frame left out"]);
     expect(found.job.video_ids).toHaveLength(3);
     const mask = (await annotationsOf(found)).find((one) => one.polygon);
     expect(mask).toEqual({

@@ -409,7 +409,7 @@ describe("a dataset", () => {
       stored_annotations: number;
       unmatched: string[];
     };
-    expect(made).toMatchObject({ stored_annotations: 1, unmatched: ["elsewhere"] });
+    expect(made).toMatchObject({ stored_annotations: 1, unmatched: ["elsewhere.jpg"] });
     expect(Job.parse(made.job)).toMatchObject({ kind: "import", status: "completed" });
     expect((await page(made.job.job_id)).items).toMatchObject([
       { frame_id: frameId(videoId, 3), class: "person", bbox: [10, 20, 40, 60], source: "import" },
