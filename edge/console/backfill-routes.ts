@@ -112,7 +112,7 @@ export const backfillRoutes: readonly Route[] = [
       call: "POST /api/backfills/{backfill_id}/retry",
       operationId: "retryBackfill",
       tag: "Backfills",
-      summary: "Run a backfill's failed, late and canceled partitions again",
+      summary: "Run a backfill's partial, failed, late and canceled partitions again",
       description: "What succeeded is left as it is.",
       who: operator,
       params,
@@ -122,7 +122,7 @@ export const backfillRoutes: readonly Route[] = [
     async (context) => {
       const { ingest } = context.var.service;
       const { backfill_id } = await requireBackfill(ingest, context.req.valid("param").backfill_id);
-      await resumeBackfill(ingest, backfill_id, bearerName(context));
+      await resumeBackfill(ingest, backfill_id, { by: bearerName(context) });
       return context.json(await requireBackfill(ingest, backfill_id), 202);
     },
   ),

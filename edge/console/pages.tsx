@@ -7,7 +7,7 @@ import { deleteCookie, getCookie, setCookie } from "hono/cookie";
 import { csrf } from "hono/csrf";
 import { HTTPException } from "hono/http-exception";
 import { z } from "zod";
-import { assert, type ErrorCode, Failure } from "../../shared/errors.ts";
+import { type ErrorCode, Failure } from "../../shared/errors.ts";
 import { parseInstant } from "../../shared/time.ts";
 import type { App } from "../http/app.ts";
 import { holderOf, type TokenHolder } from "../http/keys.ts";
@@ -18,7 +18,6 @@ import {
   accept,
   cancel,
   launch,
-  launchAccepted,
   resumeBackfill,
   setSchedule,
   startBackfill,
@@ -375,19 +374,7 @@ const RetireForm = z.object({ instrument_id: z.string(), retired: z.enum(["true"
 const ClockForm = z.object({ clock: z.string().max(64), back: z.string().optional() });
 const SwitchForm = z.object({ enabled: z.enum(["true", "false"]) });
 
-/** Accepts what a run was refused, and launches the run that commits it. */
-async function acceptAndRun(
-  context: PageContext,
-  which: { runId: string; refusalId?: string },
-): Promise<Response> {
-  const { ingest } = context.var.service;
-  const accepted = await accept(ingest, which, byOf(context));
-  const [first] = accepted;
-  assert(first, "what was accepted is listed");
-  const runId = await launchAccepted(ingest, first, byOf(context));
-  const what = accepted.length === 1 ? first.symbol : `${number(accepted.length)} series`;
-  return goOn(context, `/runs/${runId}`, `Accepted for ${what}; this run commits it.`);
-}
+const AcceptForm = z.object({ refusals: z.string().transform((text) => text.split(" ")) });
 
 function addForms(pages: Pages) {
   form(pages, "/pipelines/:job/launch", async (context, fields) => {
@@ -427,10 +414,16 @@ function addForms(pages: Pages) {
     const runId = await launch(ingest, run.job, run.partition, byOf(context));
     return goOn(context, `/runs/${runId}`, "A new run of the same partition is queued.");
   });
-  form(pages, "/runs/:id/accept", (context) => acceptAndRun(context, { runId: idOf(context) }));
-  form(pages, "/refusals/:id/accept", (context, fields) =>
-    acceptAndRun(context, { runId: parsed(Id, fields.run_id), refusalId: idOf(context) }),
-  );
+  form(pages, "/refusals/accept", async (context, fields) => {
+    const ids = parsed(z.array(Id).min(1), parsed(AcceptForm, fields).refusals);
+    const { ingest } = context.var.service;
+    const { refusals, runIds } = await accept(ingest, ids, byOf(context));
+    const [first, other] = refusals;
+    const what = first && !other ? first.symbol : `${number(refusals.length)} changes`;
+    const runs = runIds.length === 1 ? "this run commits it" : `${runIds.length} runs commit it`;
+    const next = runIds.length === 1 ? `/runs/${runIds[0]}` : "/runs";
+    return goOn(context, next, `Accepted for ${what}; ${runs}.`);
+  });
   form(pages, "/clock", async (context, fields) => {
     const { clock, back } = parsed(ClockForm, fields);
     if (!chooseClock(context, clock)) {
@@ -474,8 +467,8 @@ function addBackfillForms(pages: Pages) {
   });
   form(pages, "/backfills/:id/retry", async (context) => {
     const { backfill_id: backfillId } = await requireBackfill(context);
-    await resumeBackfill(context.var.service.ingest, backfillId, byOf(context));
-    const said = "What had failed or was canceled is queued again.";
+    await resumeBackfill(context.var.service.ingest, backfillId, { by: byOf(context) });
+    const said = "What had failed, was partial or canceled is queued again.";
     return goOn(context, `/backfills/${backfillId}`, said);
   });
 }

@@ -1,7 +1,7 @@
 // The routes of changes that the gate refused for the rows they would withdraw.
 
 import { z } from "@hono/zod-openapi";
-import { Refusal, RefusedChange } from "../../shared/wire/refusals.ts";
+import { AcceptedRefusals, Refusal, RefusedChange } from "../../shared/wire/refusals.ts";
 import { json, jsonBody } from "../http/route.ts";
 import { namePart } from "../http/texts.ts";
 import { accept } from "../markets/ingest/operate.ts";
@@ -9,6 +9,8 @@ import { listRefusals, requireRefusal } from "../markets/ingest/refusals.ts";
 import { bearerName } from "./bearer.ts";
 import { id, limit } from "./parameters.ts";
 import { operator, type Route, route } from "./route.ts";
+
+const ACCEPTED_MAX = 1_000;
 
 const params = z.object({ refusal_id: id("refusal id") });
 
@@ -22,8 +24,8 @@ export const refusalRoutes: readonly Route[] = [
       summary: "Changes that would withdraw too many rows, newest first",
       description:
         "A run leaves a series as it was when the answer lacks more than a tenth of the rows stored " +
-        "for its window. Of a series one such change is open of forward vintages, and one a " +
-        "partition of reconstructions; a later run's takes its place.",
+        "for its window. A later run that is refused no other rows renews the change; one that is " +
+        "refused more of them ends it, as does a sound answer.",
       who: operator,
       query: z.object({
         job: namePart().optional().meta({
@@ -65,30 +67,36 @@ export const refusalRoutes: readonly Route[] = [
   ),
   route(
     {
-      call: "POST /api/refusals/{refusal_id}/accept",
-      operationId: "acceptRefusal",
+      call: "POST /api/refusals/accept",
+      operationId: "acceptRefusals",
       tag: "Refusals",
-      summary: "Accept a refused change, once",
+      summary: "Accept refused changes, once",
       description:
-        "The next run that withdraws none but its rows commits: launch one, or wait for its schedule. " +
-        "An answer that lacks other rows is refused as before. The change and the run's journal " +
-        "say who accepted it.",
+        "All of them or none. The runs that were refused are made again, one a partition, and commit: " +
+        "a run may withdraw the rows of these changes and no others, once, and only where it sends " +
+        "what came in their place. An id never stands for more rows than when it was looked at. " +
+        "The change and the run's journal say who accepted it.",
       who: operator,
-      params,
       body: jsonBody(
         z.strictObject({
-          run_id: id("the run whose refused change was looked at; 409 once another took its place"),
+          refusal_ids: z
+            .array(id("refusal id"))
+            .min(1)
+            .max(ACCEPTED_MAX)
+            .meta({
+              description: "what to accept",
+              example: ["6f1c2b9e-3d7a-4c55-8a10-2b1f9d0c4e71"],
+            }),
         }),
       ),
-      answers: { 200: json("the change", Refusal) },
+      answers: { 202: json("the changes, and the runs that commit them", AcceptedRefusals) },
       errors: ["unknown_refusal", "state_conflict"],
     },
     async (context) => {
-      const { refusal_id: refusalId } = context.req.valid("param");
-      const { run_id: runId } = context.req.valid("json");
+      const { refusal_ids: ids } = context.req.valid("json");
       const { ingest } = context.var.service;
-      const [accepted] = await accept(ingest, { runId, refusalId }, bearerName(context));
-      return context.json(accepted as Refusal, 200);
+      const { refusals, runIds: run_ids } = await accept(ingest, ids, bearerName(context));
+      return context.json({ refusals, run_ids }, 202);
     },
   ),
 ];

@@ -3,7 +3,7 @@
 import type { parseArgs } from "node:util";
 import { systemClock } from "../../shared/time.ts";
 import { type Backfill, type Run, RunState } from "../../shared/wire/markets.ts";
-import type { Refusal, RefusedRow } from "../../shared/wire/refusals.ts";
+import type { RefusedRow } from "../../shared/wire/refusals.ts";
 import { PROVIDER_IDS } from "../markets/ingest/providers.ts";
 import { backfillView } from "./backfill-view.ts";
 import { meant, paint, readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
@@ -291,23 +291,10 @@ async function refusals(operator: Operator, [refusalId]: readonly string[], valu
 
 async function accept(operator: Operator, words: readonly string[], values: Values) {
   required(words[0], "the refusals to accept, by their ids");
-  const accepted: Refusal[] = [];
-  for (const id of words) {
-    const { run_id } = await operator.refusal(id);
-    accepted.push(await operator.acceptRefusal(id, run_id));
-  }
+  const { refusals: accepted, run_ids } = await operator.acceptRefusals(words);
   accepted.map(refusalLine).forEach(say);
-  // One run commits what was accepted of a job: of its newest partition, which looks back, or of
-  // the partition that a reconstruction was refused.
-  const targets = new Map(
-    accepted.map(({ job, partition, vintage_reconstructed }) => {
-      const named = vintage_reconstructed ? partition : undefined;
-      return [`${job} ${named}`, { job, partition: named }];
-    }),
-  );
   const ended: Run[] = [];
-  for (const { job, partition } of targets.values()) {
-    const runId = await operator.launch(job, partition);
+  for (const runId of run_ids) {
     const run = values["no-wait"] ? await operator.run(runId) : await followRun(operator, runId);
     say(runLine(run));
     ended.push(run);

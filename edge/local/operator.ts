@@ -12,7 +12,7 @@ import {
   type RunState,
   Tick,
 } from "../../shared/wire/markets.ts";
-import { Refusal, RefusedChange } from "../../shared/wire/refusals.ts";
+import { AcceptedRefusals, Refusal, RefusedChange } from "../../shared/wire/refusals.ts";
 import { lockHolder, type State } from "./state.ts";
 
 /** Which runs to list; what is undefined does not filter. */
@@ -58,8 +58,7 @@ export interface Operator {
     limit?: number;
   }): Promise<Refusal[]>;
   refusal(refusalId: string): Promise<RefusedChange>;
-  /** Names the run whose refused change was looked at. */
-  acceptRefusal(refusalId: string, runId: string): Promise<Refusal>;
+  acceptRefusals(refusalIds: readonly string[]): Promise<AcceptedRefusals>;
   ticks(query: { schedule?: string; limit?: number }): Promise<Tick[]>;
   switchSchedule(schedule: string, enabled: boolean): Promise<void>;
 }
@@ -109,8 +108,7 @@ export function operatorAt(url: string, token: string): Operator {
     vintageFlags: (job) => get(z.array(LateRows), `/jobs/${encodeURIComponent(job)}/vintage-flags`),
     refusals: (values) => get(z.array(Refusal), `/refusals?${query(values)}`),
     refusal: (refusalId) => get(RefusedChange, `/refusals/${encodeURIComponent(refusalId)}`),
-    acceptRefusal: (refusalId, run_id) =>
-      post(Refusal, `/refusals/${encodeURIComponent(refusalId)}/accept`, { run_id }),
+    acceptRefusals: (refusal_ids) => post(AcceptedRefusals, "/refusals/accept", { refusal_ids }),
     ticks: (values) => get(z.array(Tick), `/ticks?${query(values)}`),
     switchSchedule: async (schedule, enabled) => {
       await ask("PATCH", `/schedules/${encodeURIComponent(schedule)}`, { enabled });

@@ -5,6 +5,7 @@ import type { PanelSeries } from "./panel.ts";
 import { columnOf } from "./parameters.ts";
 import type { Batch } from "./store/columns.ts";
 import type { Reading, SeriesName, Store } from "./store/store.ts";
+import { PANEL_ENCODING } from "./wire/encodings.ts";
 
 /** What a panel shows. */
 export interface PanelRequest {
@@ -41,8 +42,6 @@ export interface PanelReading {
 }
 
 const READS_AT_ONCE = 6;
-/** Part of every tag: raised when a release changes the bytes of equal answers. */
-const ENCODING = 2;
 
 /**
  * Plans the reads of a panel. Fails as `Store.read` does, and with `invalid_request` for a column
@@ -74,7 +73,7 @@ export async function readPanel(store: Store, request: PanelRequest): Promise<Pa
 }
 
 async function panelTag(readings: readonly Reading[], shown: object): Promise<string> {
-  const text = JSON.stringify([ENCODING, readings.map(({ identity }) => identity), shown]);
+  const text = JSON.stringify([PANEL_ENCODING, readings.map(({ identity }) => identity), shown]);
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
   return Array.from(new Uint8Array(digest, 0, 16), (b) => b.toString(16).padStart(2, "0")).join("");
 }

@@ -19,6 +19,7 @@ import {
 import { type Route, reader, route } from "./route.ts";
 import type { Slots } from "./slots.ts";
 import type { Reading } from "./store/store.ts";
+import { SERIES_ENCODING } from "./wire/encodings.ts";
 import {
   encodedContent,
   encodeRows,
@@ -27,9 +28,6 @@ import {
   type Format,
   preferredFormat,
 } from "./wire/formats.ts";
-
-/** Part of every tag: raised when a release changes the bytes of equal answers. */
-const ENCODING = 3;
 
 /** So many rows are written in less time than a cache takes to answer. */
 const QUICK_ROWS = 1_000;
@@ -139,7 +137,7 @@ export const seriesRoutes: readonly Route[] = [
         rowsMax: config.SERVICE_SERIES_MAX_ROWS,
       });
       return send(context, {
-        tag: `${ENCODING}-${reading.identity}${query.provenance === "full" ? "-p" : ""}.${format}`,
+        tag: `${SERIES_ENCODING}-${reading.identity}${query.provenance === "full" ? "-p" : ""}.${format}`,
         contentType: type,
         compressible: text,
         immutable: reading.immutable || pinned,

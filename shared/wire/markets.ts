@@ -344,7 +344,7 @@ export const Run = z
     started_at: instant.nullable().meta({ description: "when its first attempt began" }),
     finished_at: instant.nullable().meta({ description: "when it ended" }),
     error_code: z.string().nullable().meta({ description: "why it failed, for programs" }),
-    error_detail: z.string().nullable().meta({ description: "why it failed, for people" }),
+    error_detail: z.string().nullable().meta({ description: "why it failed, or is partial" }),
     metadata: z.record(z.string(), z.unknown()).nullable().meta({
       description: "rows written, instrument ids, as_of, store versions, source_url, check",
     }),

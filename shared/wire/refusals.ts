@@ -15,8 +15,8 @@ const fields = {
   }),
   state: z.enum(["open", "accepted", "ended"]).meta({
     description:
-      "accepted: the next run that withdraws none but these rows commits; ended: a later run " +
-      "committed the series, or was refused something else",
+      "accepted: the next run that withdraws none but these rows commits; ended: a run committed " +
+      "the series, or was refused other rows",
   }),
   stored: z.int().meta({ description: "rows stored in the range that the source was asked for" }),
   withdrawn: z.int().meta({ description: "rows that would be retracted, or become null" }),
@@ -54,3 +54,10 @@ export const RefusedChange = z
   })
   .meta({ id: "RefusedChange" });
 export type RefusedChange = z.infer<typeof RefusedChange>;
+
+/** What was accepted, and the runs that commit it. */
+export const AcceptedRefusals = z.object({
+  refusals: z.array(Refusal).meta({ description: "each accepted, now or before" }),
+  run_ids: z.array(z.string()).meta({ description: "runs that were queued, one a partition" }),
+});
+export type AcceptedRefusals = z.infer<typeof AcceptedRefusals>;

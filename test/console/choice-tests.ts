@@ -67,7 +67,7 @@ export function choiceTests({ world, login, at }: Pages) {
   });
 
   describe.skipIf(!hasChromium)("the clock", () => {
-    it("is UTC's, the market's or the reader's own, on every page of this browser", async () => {
+    it("is UTC's, the market's or the reader's own, also on the next page", async () => {
       const { page, complaints } = await login({ timezone: "Europe/Berlin" });
       const first = () => page.locator(".heartbeat time").innerText();
       expect(await first()).toMatch(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$/);
@@ -87,7 +87,6 @@ export function choiceTests({ world, login, at }: Pages) {
       await choose(/^the market$/);
       await page.goto(at("/schedules"));
       expect(await tick.innerText()).toMatch(/ E[SD]T\s+(\d{4}-\d\d-\d\d )?\d\d:\d\d UTC$/);
-      // A date is one whatever the clock.
       expect(complaints).toEqual([]);
     });
 
@@ -135,7 +134,7 @@ export function choiceTests({ world, login, at }: Pages) {
       await page.goto(at("/runs"));
       const field = page.locator("input[name=partition]");
       expect(await field.getAttribute("type")).toBe("text");
-      await page.getByRole("button", { name: "Pick from a calendar" }).click();
+      await page.getByRole("button", { name: "Pick Partition from a calendar" }).click();
       await page.locator(".picker").evaluate((picker) => {
         // The page's own element, which this test's types do not know.
         const input = picker as unknown as { value: string; dispatchEvent: (event: Event) => void };
@@ -149,7 +148,7 @@ export function choiceTests({ world, login, at }: Pages) {
   });
 
   describe.skipIf(!hasChromium)("on a phone", () => {
-    it("filters fold, and fifty runs are no endless list", async () => {
+    it("filters fold, and a page of runs is no endless list", async () => {
       const { page } = await login({ width: 390 });
       await page.goto(at("/runs"));
       const form = page.locator("form.filters");

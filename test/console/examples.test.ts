@@ -84,7 +84,7 @@ describe("the operator API's description", () => {
       [`runs/${ID}`]: `runs/${ids.run}`,
       [`backfills/${ID}`]: `backfills/${ids.backfill}`,
       [`refusals/${ID}`]: `refusals/${ids.refusal}`,
-      [`"run_id":"${ID}"`]: `"run_id":"${ids.refused}"`,
+      [`"refusal_ids":["${ID}"`]: `"refusal_ids":["${ids.refusal}"`,
     }),
     stable,
   });

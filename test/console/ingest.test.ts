@@ -304,7 +304,7 @@ describe("a lost process", () => {
   };
 
   const nothingDone = {
-    isPartial: false,
+    partialReason: null,
     metadata: { rows_written: -1 },
     covered: { from: 0, to: 1 },
     revised: {},

@@ -179,6 +179,20 @@ describe("an incident", () => {
     expect(told()).toEqual(["alert.stale two", "alert.recovered two"]);
   });
 
+  it("is data that is stale as a whole, by its check", async () => {
+    const { freshness } = daily;
+    daily.freshness = { warningMs: 0, errorMs: 0 };
+    try {
+      await minute(START);
+      expect(told()).toEqual(["alert.stale"]);
+      expect(receiver.arrivals[0]?.body.data).toMatchObject({
+        detail: `the read-back check of ${TODAY}: the newest data is stale`,
+      });
+    } finally {
+      daily.freshness = freshness;
+    }
+  });
+
   it("is a check that failed after the write", async () => {
     const gate = daily.gate;
     let broken = true;

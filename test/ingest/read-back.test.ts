@@ -19,6 +19,8 @@ let published: Map<string, number>;
 let judged: FetchedSeries[][];
 /** Findings of the gate's second call, which judges what was read back. */
 let secondFindings: ReturnType<typeof finding>[];
+/** Findings of its first call, which judges the answer. */
+let firstFindings: ReturnType<typeof finding>[];
 
 const daily: Pipeline = {
   job: "daily",
@@ -47,7 +49,10 @@ const daily: Pipeline = {
   },
   gate: (fetched) => {
     judged.push(structuredClone([...fetched]));
-    return { accepted: [...fetched], findings: judged.length === 2 ? secondFindings : [] };
+    return {
+      accepted: [...fetched],
+      findings: judged.length === 2 ? secondFindings : firstFindings,
+    };
   },
 };
 const monthly: Pipeline = {
@@ -72,6 +77,7 @@ beforeEach(async () => {
   published = new Map([["one", Date.parse(`${TODAY}T23:00Z`)]]);
   judged = [];
   secondFindings = [];
+  firstFindings = [];
 });
 
 /** The execution of a partition, when it has ended. */
@@ -109,6 +115,15 @@ describe("a read-back check", () => {
       failures: 2,
       reason: "1 row between two valid times in ONE; 3 rows sent twice in ONE",
       warnings: ["1 spike in ONE", "the newest data is older than usual"],
+    });
+  });
+
+  it("counts what the gate found before and after the write once", async () => {
+    firstFindings = [finding("error", "missing_points", 1, "hb_houston")];
+    secondFindings = firstFindings;
+    expect(await checkOf("daily", TODAY)).toMatchObject({
+      failures: 1,
+      reason: "1 settlement point missing in HB_HOUSTON",
     });
   });
 

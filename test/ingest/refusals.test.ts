@@ -3,8 +3,8 @@
 
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { listEvents } from "../../edge/markets/ingest/journal.ts";
-import { listExecutions } from "../../edge/markets/ingest/ledger.ts";
-import { accept, launch, launchAccepted } from "../../edge/markets/ingest/operate.ts";
+import { createExecution, listExecutions } from "../../edge/markets/ingest/ledger.ts";
+import { accept, cancel, launch, startBackfill } from "../../edge/markets/ingest/operate.ts";
 import { listPartitions } from "../../edge/markets/ingest/overview.ts";
 import { type Pipeline, requirePipeline } from "../../edge/markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
@@ -26,19 +26,26 @@ let ingest: ScriptedIngest;
 let filed: { ciso: readonly string[]; pjm: readonly string[] };
 /** Whether the provider says that its answer lacks rows. */
 let isPartial = false;
+/** What becomes of the rows of an answer. */
+let shape: (rows: ReturnType<typeof hoursOf>) => ReturnType<typeof hoursOf>;
+/** What happens while the provider is asked. */
+let whileAsked: (() => Promise<void>) | null;
 
 const pipeline: Pipeline = {
   ...requirePipeline(PIPELINES, JOB),
   schedules: [],
-  fetch: async (_, { window }) => ({
-    sourceUrl: "sandbox://provider",
-    sandbox: true,
-    isPartial,
-    series: (["ciso", "pjm"] as const).flatMap((symbol) => {
-      const rows = filed[symbol].flatMap((fuel) => hoursOf(symbol, fuel, window));
-      return rows.length > 0 ? [{ library: LIBRARY, symbol, rows }] : [];
-    }),
-  }),
+  fetch: async (_, { window }) => {
+    await whileAsked?.();
+    return {
+      sourceUrl: "sandbox://provider",
+      sandbox: true,
+      isPartial,
+      series: (["ciso", "pjm"] as const).flatMap((symbol) => {
+        const rows = shape(filed[symbol].flatMap((fuel) => hoursOf(symbol, fuel, window)));
+        return rows.length > 0 ? [{ library: LIBRARY, symbol, rows }] : [];
+      }),
+    };
+  },
 };
 
 const hoursOf = (symbol: string, fuel: string, { from, to }: { from: number; to: number }) =>
@@ -59,6 +66,8 @@ beforeEach(async () => {
   await ingest.reset();
   ingest.now = START;
   isPartial = false;
+  shape = (rows) => rows;
+  whileAsked = null;
   filed = { ciso: ["ng", "sun", "wnd"], pjm: ["ng"] };
 });
 
@@ -154,17 +163,16 @@ describe("a fuel filed under another code, with its history", () => {
 
   it("is committed once an operator accepted it, whose name stays", async () => {
     const refused = await reclassified();
-    const { refusal_id: refusalId } = await onlyOpen();
-    const which = { runId: refused.run_id, refusalId };
-    const [accepted] = await accept(ingest.parts, which, "ada");
-    expect(accepted).toMatchObject({ state: "accepted", accepted_by: "ada" });
-    expect(await accept(ingest.parts, which, "bob")).toMatchObject([{ accepted_by: "ada" }]);
+    const { refusal_id: id } = await onlyOpen();
+    const { refusals, runIds } = await accept(ingest.parts, [id], "ada");
+    expect(refusals).toMatchObject([{ state: "accepted", accepted_by: "ada" }]);
     const journal = await listEvents(ingest.parts.database, refused.run_id);
     expect(journal.filter(({ event }) => event === "retraction_accepted")).toMatchObject([
       { level: "warning", detail: { by: "ada", series: [`${LIBRARY}.ciso`] } },
     ]);
-    await launchAccepted(ingest.parts, accepted as NonNullable<typeof accepted>, "ada");
-    expect(await executed()).toMatchObject({ state: "succeeded", launched_by: "ada" });
+    const run = await executed();
+    expect(run).toMatchObject({ state: "succeeded", launched_by: "ada", reconstructed: false });
+    expect([runIds, run.partition]).toEqual([[run.run_id], refused.partition]);
     // What lies before the window was never asked for again.
     expect(await fuelsOf("ciso")).toMatch(/snb/);
     const window = { library: LIBRARY, symbol: "ciso", start: ingest.now - 8 * DAY };
@@ -172,29 +180,61 @@ describe("a fuel filed under another code, with its history", () => {
     expect(rows.some(({ instrumentId }) => instrumentId.endsWith(".sun"))).toBe(false);
     expect(await stateOf(ingest.now)).toBe("materialized");
     const [ended] = await listRefusals(ingest.parts.database, { state: "ended", limit: 10 });
-    expect(ended).toMatchObject({ refusal_id: refusalId, accepted_by: "ada" });
-    await expect(accept(ingest.parts, which, "ada")).rejects.toMatchObject({
+    expect(ended).toMatchObject({ refusal_id: id, accepted_by: "ada" });
+    await expect(accept(ingest.parts, [id], "ada")).rejects.toMatchObject({
       code: "state_conflict",
     });
   });
 
+  it("is accepted by the first who does, and all that are named or none", async () => {
+    await reclassified();
+    const { refusal_id: id } = await onlyOpen();
+    const unknown = crypto.randomUUID();
+    await expect(accept(ingest.parts, [id, unknown], "bob")).rejects.toMatchObject({
+      code: "unknown_refusal",
+    });
+    expect(await open()).toHaveLength(1);
+    await accept(ingest.parts, [id], "ada");
+    const { refusals } = await accept(ingest.parts, [id], "bob");
+    expect(refusals).toMatchObject([{ accepted_by: "ada" }]);
+  });
+
   it("is accepted for the rows that were looked at, and for no others", async () => {
-    const refused = await reclassified();
-    await accept(ingest.parts, { runId: refused.run_id }, "ada");
+    await reclassified();
+    const first = await onlyOpen();
+    await accept(ingest.parts, [first.refusal_id], "ada");
+    ingest.queue = [];
     // Now wind is gone, too, which nobody looked at.
     filed.ciso = ["ng", "snb"];
     expect((await runAgain()).state).toBe("partial");
     expect(await fuelsOf("ciso")).toBe("ng sun wnd");
-    const [again] = await open();
-    expect(again?.withdrawn).toBeGreaterThan(300);
+    const again = await onlyOpen();
+    // An id never stands for more rows than it did.
+    expect(again.refusal_id).not.toBe(first.refusal_id);
+    expect(again.withdrawn).toBeGreaterThan(first.withdrawn * 1.9);
     const states = await listRefusals(ingest.parts.database, { limit: 10 });
     expect(states.map(({ state }) => state)).toEqual(["open", "ended"]);
   });
 
-  it("is accepted once: the same withdrawal later is refused again", async () => {
-    const refused = await reclassified();
-    await accept(ingest.parts, { runId: refused.run_id }, "ada");
+  it("is accepted with what came in its place: without that nothing goes", async () => {
+    await reclassified();
+    const { refusal_id: id } = await onlyOpen();
+    await accept(ingest.parts, [id], "ada");
+    ingest.queue = [];
+    filed.ciso = ["ng", "wnd"];
+    expect((await runAgain()).state).toBe("partial");
+    expect(await fuelsOf("ciso")).toBe("ng sun wnd");
+    // The acceptance holds until what was accepted is sent.
+    filed.ciso = ["ng", "snb", "wnd"];
     expect((await runAgain()).state).toBe("succeeded");
+    expect(await fuelsOf("ciso")).toMatch(/snb/);
+  });
+
+  it("is accepted once: the same withdrawal later is refused again", async () => {
+    await reclassified();
+    const { refusal_id: id } = await onlyOpen();
+    await accept(ingest.parts, [id], "ada");
+    expect((await executed()).state).toBe("succeeded");
     filed.ciso = ["ng", "sun", "wnd"];
     expect((await runAgain()).state).toBe("partial");
   });
@@ -211,21 +251,50 @@ describe("a fuel filed under another code, with its history", () => {
     expect(await fuelsOf("ciso")).toBe("ng snb sun wnd");
   });
 
-  it("is one refusal over many runs, and the one that was looked at is named", async () => {
-    const first = await reclassified();
-    const { refusal_id: refusalId } = await onlyOpen();
+  it("is one refusal over many runs that are refused no other rows", async () => {
+    await reclassified();
+    const { refusal_id: id } = await onlyOpen();
     const second = await runNextDay();
-    expect(await onlyOpen()).toMatchObject({ refusal_id: refusalId, run_id: second.run_id });
-    const stale = accept(ingest.parts, { runId: first.run_id, refusalId }, "ada");
-    await expect(stale).rejects.toMatchObject({
-      code: "state_conflict",
-      message: expect.stringContaining(second.run_id),
-    });
-    expect(await accept(ingest.parts, { runId: second.run_id, refusalId }, "ada")).toHaveLength(1);
-    const unknown = { runId: second.run_id, refusalId: crypto.randomUUID() };
-    await expect(accept(ingest.parts, unknown, "ada")).rejects.toMatchObject({
-      code: "unknown_refusal",
-    });
+    expect(await onlyOpen()).toMatchObject({ refusal_id: id, run_id: second.run_id });
+  });
+
+  it("is not used up by what a partial answer may not withdraw", async () => {
+    await reclassified();
+    const { refusal_id: id } = await onlyOpen();
+    await accept(ingest.parts, [id], "ada");
+    ingest.queue = [];
+    isPartial = true;
+    expect((await runAgain()).state).toBe("succeeded");
+    isPartial = false;
+    expect((await runAgain()).state).toBe("succeeded");
+    const [ended] = await listRefusals(ingest.parts.database, { limit: 10 });
+    expect(ended).toMatchObject({ state: "ended", accepted_by: "ada" });
+    expect((await fuelsOf("ciso")).split(" ")).toContain("snb");
+  });
+});
+
+describe("values that become null", () => {
+  const asNull = (rows: ReturnType<typeof hoursOf>) =>
+    rows.map((row) =>
+      row.instrumentId.endsWith("ciso.sun") ? { ...row, values: [Number.NaN] } : row,
+    );
+
+  it("are accepted once, also where the answer is partial", async () => {
+    await launch(ingest.parts, JOB);
+    await executed();
+    shape = asNull;
+    expect((await runAgain()).state).toBe("partial");
+    const { refusal_id: id } = await onlyOpen();
+    isPartial = true;
+    await accept(ingest.parts, [id], "ada");
+    expect((await executed()).state).toBe("succeeded");
+    const [ended] = await listRefusals(ingest.parts.database, { limit: 10 });
+    expect(ended).toMatchObject({ refusal_id: id, state: "ended" });
+    isPartial = false;
+    shape = (rows) => rows;
+    expect((await runAgain()).state).toBe("succeeded");
+    shape = asNull;
+    expect((await runAgain()).state).toBe("partial");
   });
 });
 
@@ -237,42 +306,122 @@ describe("other withdrawals", () => {
     const run = await runAgain();
     expect(run).toMatchObject({ state: "failed", error_code: "gate_rejected" });
     expect(run.error_detail).toMatch(/rows would be withdrawn in CISO, PJM$/);
-    const accepted = await accept(ingest.parts, { runId: run.run_id }, "ada");
-    expect(accepted.map(({ symbol }) => symbol)).toEqual(["ciso", "pjm"]);
-    expect((await runAgain()).state).toBe("succeeded");
+    const ids = (await open()).map(({ refusal_id }) => refusal_id);
+    const { refusals, runIds } = await accept(ingest.parts, ids, "ada");
+    expect(refusals.map(({ symbol }) => symbol)).toEqual(["ciso", "pjm"]);
+    expect(runIds).toHaveLength(1);
+    expect((await executed()).state).toBe("succeeded");
     expect([await fuelsOf("ciso"), await fuelsOf("pjm")]).toEqual(["oth", "oth"]);
   });
 
-  it("of a reconstruction are accepted for its own partition", async () => {
-    const day = isoDay(START - 3 * DAY);
-    await launch(ingest.parts, JOB, day);
-    expect((await executed()).state).toBe("succeeded");
+  const reconstructed = async (day: string) => {
+    const { backfillId } = await startRange(day);
+    await drain();
+    return backfillId;
+  };
+  const startRange = async (day: string) => ({
+    backfillId: await startBackfill(ingest.parts, { job: JOB, first: day, last: day }),
+  });
+  async function drain() {
+    for (let round = 0; round < 5; round++) await ingest.consume();
+  }
+
+  it.each([
+    ["an older partition", 3],
+    ["the newest partition", 0],
+  ])("of a backfill of %s are accepted for that partition", async (_, back) => {
+    const day = isoDay(START - back * DAY);
+    await reconstructed(day);
     filed.ciso = ["ng", "snb", "wnd"];
-    const run = await runAgain(day);
-    expect(run).toMatchObject({ state: "partial", reconstructed: true });
+    ingest.now += HOUR;
+    await reconstructed(day);
     const refusal = await onlyOpen();
-    expect(refusal).toMatchObject({ partition: day, vintage_reconstructed: true, withdrawn: 24 });
+    expect(refusal).toMatchObject({ partition: day, vintage_reconstructed: true });
     // Another partition decides nothing about it.
-    await runAgain(isoDay(START - 4 * DAY));
+    ingest.now += HOUR;
+    await reconstructed(isoDay(START - 6 * DAY));
     expect(await open()).toHaveLength(1);
-    const [accepted] = await accept(ingest.parts, { runId: run.run_id }, "ada");
-    await launchAccepted(ingest.parts, accepted as NonNullable<typeof accepted>, "ada");
-    expect(await executed()).toMatchObject({ state: "succeeded", partition: day });
+    await accept(ingest.parts, [refusal.refusal_id], "ada");
+    expect(await executed()).toMatchObject({
+      state: "succeeded",
+      partition: day,
+      reconstructed: true,
+    });
     expect(await open()).toEqual([]);
   });
 
-  it("are forgotten after 120 days once they ended, but not who accepted one", async () => {
-    const { database } = ingest.parts;
-    const refused = await reclassified();
-    await accept(ingest.parts, { runId: refused.run_id }, "ada");
-    await runAgain();
+  it("of an older window stand beside those of the newest, and end by their own", async () => {
+    await launch(ingest.parts, JOB);
+    await executed();
+    const old = isoDay(START - 20 * DAY);
+    const forward = async (partition: string) => {
+      ingest.now += HOUR;
+      const runId = crypto.randomUUID();
+      const trigger = "manual" as const;
+      const execution = { runId, job: JOB, partition, trigger, reconstructed: false };
+      await createExecution(ingest.parts.database, execution, ingest.now);
+      await ingest.parts.send(JOB, [runId]);
+      return executed();
+    };
+    expect((await forward(old)).state).toBe("succeeded");
+    filed.ciso = ["ng", "snb", "wnd"];
+    expect((await forward(old)).state).toBe("partial");
+    expect((await runAgain()).state).toBe("partial");
+    const both = await open();
+    expect(both.map(({ partition }) => partition)).toEqual([isoDay(START), old]);
+    // The newest window is sound again, and says nothing of the old one.
     filed.ciso = ["ng", "sun", "wnd"];
-    await runAgain();
-    filed.ciso = ["ng", "sun", "snb", "wnd"];
+    expect((await runAgain()).state).toBe("succeeded");
+    expect((await onlyOpen()).partition).toBe(old);
+    filed.ciso = ["ng", "snb", "wnd"];
+    ingest.now += HOUR;
+    await accept(ingest.parts, [(await onlyOpen()).refusal_id], "ada");
+    expect(await executed()).toMatchObject({
+      state: "succeeded",
+      partition: old,
+      reconstructed: false,
+    });
+    expect(await open()).toEqual([]);
+  });
+
+  it("that were accepted while a run was at work are committed by the next", async () => {
+    await reclassified();
+    const { refusal_id: id } = await onlyOpen();
+    whileAsked = async () => {
+      whileAsked = null;
+      // The open refusals are read after the answer came: here the commit is under way.
+      await accept(ingest.parts, [id], "ada");
+    };
+    const run = await runAgain();
+    expect(["partial", "succeeded"]).toContain(run.state);
+    await ingest.consume();
+    const found = await listRefusals(ingest.parts.database, { limit: 10 });
+    expect(found).toMatchObject([{ refusal_id: id, state: "ended", accepted_by: "ada" }]);
+  });
+
+  it("that a run met after it was canceled are not recorded", async () => {
+    await launch(ingest.parts, JOB);
+    await executed();
+    filed.ciso = ["ng", "snb", "wnd"];
+    whileAsked = async () => {
+      whileAsked = null;
+      const [run] = await listExecutions(ingest.parts.database, { job: JOB, limit: 1 });
+      await cancel(ingest.parts, { runId: run?.run_id ?? "" });
+    };
+    expect((await runAgain()).state).toBe("canceled");
+    expect(await open()).toEqual([]);
+  });
+
+  it("are forgotten after 120 days, but not who accepted one", async () => {
+    const { database } = ingest.parts;
+    await reclassified();
+    await accept(ingest.parts, [(await onlyOpen()).refusal_id], "ada");
+    await executed();
+    filed.ciso = ["ng", "sun", "wnd"];
     await runAgain();
     const before = await listRefusals(database, { limit: 10 });
     expect(before.map(({ state, accepted_by }) => [state, accepted_by])).toEqual([
-      ["ended", null],
+      ["open", null],
       ["ended", "ada"],
     ]);
     await forgetRefusals(database, ingest.now + 119 * DAY);

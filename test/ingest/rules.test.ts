@@ -38,7 +38,7 @@ it("tells how a rule was broken where it is about no series", () => {
     ]),
   ).toEqual([
     '1 row could not be read: value "W" is no number',
-    "no rows: the provider sent nothing",
+    "no rows at all: the provider sent nothing",
     "1 unknown fuel: ciso xyz",
   ]);
 });

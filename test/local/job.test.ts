@@ -280,7 +280,7 @@ describe("npm run job", () => {
       expect.stringMatching(/grid_region .* succeeded /),
     ]);
     const again = await job("accept", id);
-    expect([again.code, again.errors]).toEqual([1, expect.stringContaining("nothing is open")]);
+    expect([again.code, again.errors]).toEqual([1, expect.stringContaining("has ended")]);
     fault = undefined;
   });
 
@@ -291,7 +291,7 @@ describe("npm run job", () => {
     });
     expect(await job("accept", crypto.randomUUID())).toMatchObject({
       code: 1,
-      errors: expect.stringContaining("no such refusal"),
+      errors: expect.stringContaining("no refusal has the id"),
     });
   });
 

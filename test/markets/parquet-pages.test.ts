@@ -1,9 +1,11 @@
 // Parquet answers, page by page, against a reader that is not ours: hard numbers, uneven instants,
 // columns without any value, and the bounds that let a reader skip a row group.
 
+import { createHash } from "node:crypto";
 import { parquetMetadata, parquetReadObjects } from "hyparquet";
 import { expect, it } from "vitest";
 import type { Batch } from "../../edge/markets/store/columns.ts";
+import { PANEL_ENCODING, SERIES_ENCODING } from "../../edge/markets/wire/encodings.ts";
 import { encodeRows } from "../../edge/markets/wire/formats.ts";
 import { dice } from "../support/dice.ts";
 
@@ -162,4 +164,36 @@ it("cuts row groups of one size, whatever the batches it is given", async () => 
   const cuts = [0, 1, 1_000, 20_000, 50_001, GROUP_ROWS * 2, rows];
   const pieces = cuts.slice(1).map((to, at) => piece(cuts[at] as number, to));
   expect(Buffer.from(await written(...pieces)).equals(Buffer.from(whole))).toBe(true);
+});
+
+it("is told apart by its tag from what an earlier release wrote", async () => {
+  const batch = drawn({ rows: 40, step: () => 900_000, value: (row) => row / 4, share: () => NaN });
+  const digest = async (format: "json" | "ndjson" | "csv" | "parquet" | "arrow") => {
+    const hash = createHash("sha256");
+    const source = async function* () {
+      yield batch;
+    };
+    for await (const part of encodeRows(format, source(), SHAPE)) hash.update(part);
+    return hash.digest("hex").slice(0, 12);
+  };
+  // Where these bytes change, raise both numbers: a cache holds the old ones under the old tag.
+  expect({
+    series: SERIES_ENCODING,
+    panel: PANEL_ENCODING,
+    json: await digest("json"),
+    ndjson: await digest("ndjson"),
+    csv: await digest("csv"),
+    parquet: await digest("parquet"),
+    arrow: await digest("arrow"),
+  }).toMatchInlineSnapshot(`
+    {
+      "arrow": "163ad4662bbb",
+      "csv": "75c365b21cac",
+      "json": "2c9ba1a959d8",
+      "ndjson": "a3374c76be44",
+      "panel": 3,
+      "parquet": "cd53579b7001",
+      "series": 4,
+    }
+  `);
 });

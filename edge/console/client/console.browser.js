@@ -154,7 +154,7 @@ function prepareClock() {
 /** Beside a day that is typed, a button that picks one from the browser's calendar. */
 function prepareDates() {
   if (!("showPicker" in HTMLInputElement.prototype)) return;
-  for (const typed of document.querySelectorAll("label.date input")) {
+  for (const typed of document.querySelectorAll(".date label input")) {
     if (!(typed instanceof HTMLInputElement)) continue;
     const picker = Object.assign(document.createElement("input"), {
       type: "date",
@@ -166,7 +166,7 @@ function prepareDates() {
       type: "button",
       className: "quiet",
       textContent: "▾",
-      ariaLabel: "Pick from a calendar",
+      ariaLabel: `Pick ${typed.closest("label")?.textContent?.trim()} from a calendar`,
     });
     button.addEventListener("click", () => {
       picker.value = typed.value;
@@ -175,7 +175,7 @@ function prepareDates() {
     picker.addEventListener("change", () => {
       typed.value = picker.value;
     });
-    typed.after(picker, button);
+    typed.closest(".date")?.append(picker, button);
   }
 }
 

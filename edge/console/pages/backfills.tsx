@@ -167,8 +167,8 @@ const Summary: FC<{
   here: Here;
   zone: string;
 }> = ({ backfill, runs, here, zone }) => {
-  const { failed, late, canceled } = backfill.runs;
-  const again = failed + late + canceled;
+  const { partial, failed, late, canceled } = backfill.runs;
+  const again = partial + failed + late + canceled;
   const rows = runs.reduce((sum, { rows_written }) => sum + (rows_written ?? 0), 0);
   return (
     <section class="card" aria-label="Progress">
@@ -229,7 +229,7 @@ const Remaining: FC<{ backfill: Backfill; runs: readonly ExecutionSummary[]; now
 /** Runs that did not end well, with the reason. */
 const Troubles: FC<{ runs: readonly ExecutionSummary[] }> = ({ runs }) => {
   const troubles = runs.filter(
-    ({ error_code, state }) => error_code !== null && state !== "waiting",
+    ({ error_detail, state }) => error_detail !== null && state !== "waiting",
   );
   if (troubles.length === 0) return null;
   return (
@@ -257,7 +257,7 @@ const Troubles: FC<{ runs: readonly ExecutionSummary[] }> = ({ runs }) => {
                 {run.attempt}
               </Cell>
               <Cell head="Reason">
-                <code>{run.error_code}</code> {run.error_detail}
+                {run.error_code && <code>{run.error_code}</code>} {run.error_detail}
               </Cell>
             </tr>
           ))}

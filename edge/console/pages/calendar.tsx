@@ -1,11 +1,12 @@
 // The release calendar: when each publisher's next numbers are expected, when they came, and how
 // late that was, a month at a time.
 
-import { type FC, useContext } from "hono/jsx";
+import { type Child, type FC, useContext } from "hono/jsx";
 import { z } from "zod";
 import { addMonths, DAY, isoDay, MINUTE } from "../../../shared/time.ts";
 import { text } from "../../http/texts.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
+import { requirePipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
 import {
   type CalendarRelease,
@@ -48,7 +49,7 @@ export async function calendarView(parts: IngestParts, query: CalendarQuery): Pr
   const month = query.month ?? isoDay(now).slice(0, 7);
   const first = Date.parse(`${month}-01`);
   const next = addMonths(first, 1);
-  const pipelines = RELEASING.filter(({ job }) => query.job === undefined || job === query.job);
+  const pipelines = query.job ? [requirePipeline(RELEASING, query.job)] : RELEASING;
   // A day of margin: the month's days are those of the clock that is shown.
   const releases = await listReleases(parts, pipelines, { from: first - DAY, to: next + DAY });
   return {
@@ -84,12 +85,12 @@ export async function calendarView(parts: IngestParts, query: CalendarQuery): Pr
             value={query.job}
           />
           <button type="submit">Show</button>
-          <a class="button quiet" href={monthPath(addMonths(first, -1), query)}>
+          <MonthLink month={addMonths(first, -1)} query={query}>
             Earlier
-          </a>
-          <a class="button quiet" href={monthPath(next, query)}>
+          </MonthLink>
+          <MonthLink month={next} query={query}>
             Later
-          </a>
+          </MonthLink>
         </form>
         <Live name="calendar" every={30}>
           <Month releases={releases} first={first} next={next} now={now} />
@@ -99,8 +100,20 @@ export async function calendarView(parts: IngestParts, query: CalendarQuery): Pr
   };
 }
 
-const monthPath = (month: number, { job }: CalendarQuery) =>
-  `/calendar?${new URLSearchParams({ month: isoDay(month).slice(0, 7), ...(job ? { job } : {}) })}`;
+/** Another month, where the calendar reaches it. */
+const MonthLink: FC<{ month: number; query: CalendarQuery; children?: Child }> = ({
+  month: instant,
+  query: { job },
+  children,
+}) => {
+  const month = isoDay(instant).slice(0, 7);
+  const query = new URLSearchParams({ month, ...(job ? { job } : {}) });
+  return MONTH.test(month) ? (
+    <a class="button quiet" href={`/calendar?${query}`}>
+      {children}
+    </a>
+  ) : null;
+};
 
 interface MonthProps {
   releases: readonly CalendarRelease[];
@@ -115,6 +128,7 @@ const Month: FC<MonthProps> = ({ releases, first, next, now }) => {
   const dayOf = ({ expected, pipeline }: CalendarRelease) =>
     readClock(expected, zonesOf(clock, pipeline.timeZone)[0]).day;
   const byDay = Map.groupBy(releases, dayOf);
+  const today = readClock(now, zonesOf(clock, releases[0]?.pipeline.timeZone)[0]).day;
   const days = Array.from({ length: (next - first) / DAY }, (_, index) => first + index * DAY);
   const shown = days.flatMap((day) => byDay.get(isoDay(day)) ?? []);
   // Monday is the first column.
@@ -132,7 +146,7 @@ const Month: FC<MonthProps> = ({ releases, first, next, now }) => {
       <ol class={`calendar from-${column}`}>
         {days.map((day) => {
           const ofDay = byDay.get(isoDay(day)) ?? [];
-          const isToday = isoDay(now) === isoDay(day);
+          const isToday = today === isoDay(day);
           return (
             <li class={ofDay.length === 0 ? "idle" : undefined}>
               <h2 aria-current={isToday ? "date" : undefined}>

@@ -18,6 +18,8 @@ import { distance, jobPath, number } from "./words.ts";
 
 const HISTORY = 24;
 const REFUSALS = 1_000;
+/** Their ids fit one form. */
+const REFUSALS_SHOWN = 200;
 const SYMBOLS = 12;
 
 /** The newest read-back checks of every pipeline. */
@@ -65,49 +67,66 @@ export async function checksView({ database }: IngestParts): Promise<View> {
   };
 }
 
-/** What was refused and is open, a card a run, each with a way to accept all of it. */
+/** What was refused and is open, a card a pipeline, with a way to accept what it lists. */
 const Refusals: FC<{ refusals: readonly Refusal[]; here: Here }> = ({ refusals, here }) => {
-  const byRun = Map.groupBy(refusals, ({ run_id }) => run_id);
+  const byJob = Map.groupBy(refusals, ({ job }) => job);
   return (
     <>
-      {[...byRun].map(([runId, ofRun]) => (
-        <section class="card" id={`refusals-${ofRun[0]?.job}`} aria-label="Refused changes">
-          <div class="head">
-            <h2>
-              Refused: <a href={`/runs/${runId}`}>{titleOf(ofRun[0])}</a>
-            </h2>
-            <State state="failed">open</State>
-          </div>
-          <p>
-            The answer lacked so many stored rows that these series were left as they were. Look at
-            what would go; accept it where that is right, or wait for a sound answer.
-          </p>
-          <RefusalTags refusals={ofRun} />
-          {ofRun.length > 1 && (
-            <details>
-              <summary>Accept all {number(ofRun.length)}</summary>
-              <Form here={here} action={`/runs/${runId}/accept`} class="actions">
-                <button type="submit" class="danger">
-                  Accept all {number(ofRun.length)}, and run it
-                </button>
-              </Form>
-            </details>
-          )}
-        </section>
+      {[...byJob].map(([job, ofJob]) => (
+        <JobRefusals job={job} refusals={ofJob} here={here} />
       ))}
     </>
   );
 };
 
-const titleOf = (refusal: Refusal | undefined) =>
-  `${pipelineOf(refusal?.job ?? "")?.title ?? refusal?.job}, partition ${refusal?.partition}`;
+const JobRefusals: FC<{ job: string; refusals: readonly Refusal[]; here: Here }> = ({
+  job,
+  refusals,
+  here,
+}) => {
+  const shown = refusals.slice(0, REFUSALS_SHOWN);
+  return (
+    <section class="card" id={`refusals-${job}`} aria-labelledby={`refusals-${job}-title`}>
+      <div class="head">
+        <h2 id={`refusals-${job}-title`}>
+          Refused: <a href={jobPath(job)}>{pipelineOf(job)?.title ?? job}</a>
+        </h2>
+        <State state="failed">{number(refusals.length)} open</State>
+      </div>
+      <p>
+        An answer lacked so many stored rows that a series was left as it was. Look at what would
+        go; accept it where that is right, or wait for a sound answer.
+      </p>
+      <RefusalTags refusals={shown} />
+      {shown.length < refusals.length && (
+        <p class="soft">The newest {number(shown.length)}; accept these to see more.</p>
+      )}
+      {shown.length > 1 && (
+        <details>
+          <summary>Accept all {number(shown.length)}</summary>
+          <Form here={here} action="/refusals/accept" class="actions">
+            <input
+              type="hidden"
+              name="refusals"
+              value={shown.map(({ refusal_id }) => refusal_id).join(" ")}
+            />
+            <button type="submit" class="danger">
+              Accept all {number(shown.length)}, and run them
+            </button>
+          </Form>
+        </details>
+      )}
+    </section>
+  );
+};
 
 /** Refused changes, each a link to its rows. */
 export const RefusalTags: FC<{ refusals: readonly Refusal[] }> = ({ refusals }) => (
   <ul class="tags">
     {refusals.map((refusal) => (
       <li>
-        <a href={refusalPath(refusal.refusal_id)}>{wordsOf(refusal)}</a>
+        <a href={refusalPath(refusal.refusal_id)}>{wordsOf(refusal)}</a>{" "}
+        <small class="number">{refusal.partition}</small>
         {refusal.state !== "open" && <small> {refusal.state}</small>}
       </li>
     ))}

@@ -106,9 +106,9 @@ interface DateFieldProps {
  * calendar too.
  */
 export const DateField: FC<DateFieldProps> = ({ label, name, value, required = false }) => (
-  <label class="date">
-    {label}
-    <span>
+  <div class="date">
+    <label>
+      {label}
       <input
         type="text"
         name={name}
@@ -122,8 +122,8 @@ export const DateField: FC<DateFieldProps> = ({ label, name, value, required = f
         autocomplete="off"
         spellcheck={false}
       />
-    </span>
-  </label>
+    </label>
+  </div>
 );
 
 /** Names and values, side by side. */

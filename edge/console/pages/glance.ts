@@ -139,8 +139,8 @@ function needsOfOne({ pipeline, job, check, partitions, late, refusals }: Pipeli
       what:
         refusals === 1
           ? "a change that withdraws many rows was refused: accept it, or wait for a sound answer"
-          : `${number(refusals)} series keep their rows, as many would be withdrawn: accept it, or ` +
-            "wait for a sound answer",
+          : `${number(refusals)} changes that withdraw many rows were refused: accept them, or wait ` +
+            "for sound answers",
       href: `/checks#refusals-${pipeline.job}`,
     },
     late !== null && { state: "late", title, what: "its newest data is late", href: path },

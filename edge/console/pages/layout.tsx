@@ -11,7 +11,7 @@ import type { Console } from "../parameters.ts";
 import { formToken, type Notice, readNotice, type Session, writeNotice } from "../session.ts";
 import { ClockContext } from "./components.tsx";
 import { SilenceBanner } from "./scheduler.tsx";
-import { type Clock, isZone } from "./words.ts";
+import { type Clock, zoneNamed } from "./words.ts";
 
 /** What a page's handler finds in its context. */
 export interface PageEnv {
@@ -206,14 +206,15 @@ const ClockForm: FC<{ here: Here }> = ({ here }) => {
 
 /** Keeps the clock that a reader chose; one that is no zone is left as it was. */
 export function chooseClock(context: PageContext, chosen: string): boolean {
-  if (chosen !== "utc" && chosen !== "market" && !isZone(chosen)) return false;
-  setCookie(context, CLOCK_COOKIE, chosen, { ...cookieOptions(context), maxAge: CLOCK_SECONDS });
+  const clock = chosen === "utc" || chosen === "market" ? chosen : zoneNamed(chosen);
+  if (clock === null) return false;
+  setCookie(context, CLOCK_COOKIE, clock, { ...cookieOptions(context), maxAge: CLOCK_SECONDS });
   return true;
 }
 
 function clockOf(context: Context): Clock {
   const chosen = getCookie(context, CLOCK_COOKIE) ?? "utc";
-  return chosen === "utc" || chosen === "market" || isZone(chosen) ? chosen : "utc";
+  return chosen === "utc" || chosen === "market" ? chosen : (zoneNamed(chosen) ?? "utc");
 }
 
 /** A form that changes something; it carries its session's token. */
@@ -290,7 +291,8 @@ export async function showInstead(context: PageContext, title: string, body: Chi
     now: service.ingest.clock(),
     token: await formToken(session),
     operator: session.operator.name,
-    path: pathOf(context),
+    // A form's address has no page to come back to.
+    path: context.req.method === "GET" ? pathOf(context) : "/overview",
     clock: clockOf(context),
   };
   const page = await framed({ title, here }, body);

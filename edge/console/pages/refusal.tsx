@@ -13,6 +13,8 @@ import { type Line, Plot, type PlotData } from "./plot.tsx";
 import { jobPath, number, seriesPath } from "./words.ts";
 
 const ROWS_SHOWN = 200;
+/** More points than any screen has columns of pixels: the newest are drawn. */
+const POINTS_MAX = 5_000;
 /** More lines on one chart are not told apart. */
 const INSTRUMENTS_SHOWN = 4;
 
@@ -25,7 +27,10 @@ export async function refusalView({ database }: IngestParts, refusalId: string):
   const { library, symbol, job, changes } = refusal;
   const title = pipelineOf(job)?.title ?? job;
   const described = describeSymbol(library, symbol);
-  const unit = unitOf(described, changes[0]?.instrument_id ?? "", "value");
+  const [column = "value"] = refusal.value_columns;
+  const instruments = new Set(changes.map(({ instrument_id }) => instrument_id));
+  const units = new Set([...instruments].map((one) => unitOf(described, one, column)));
+  const [unit = null] = units.size === 1 ? units : [];
   return {
     title: `Refused: ${symbol}`,
     section: "checks",
@@ -46,7 +51,12 @@ export async function refusalView({ database }: IngestParts, refusalId: string):
           step={described.step}
           title={`${library} ${symbol}`}
         >
-          Solid: what the source sent; dashed: what is stored and would go or change
+          Solid: what the source sent; dashed: what is stored and would go or change{" "}
+          <span class="soft">
+            {column}
+            {instruments.size > INSTRUMENTS_SHOWN &&
+              ` · ${INSTRUMENTS_SHOWN} of ${number(instruments.size)} instruments, those with most rows`}
+          </span>
         </Plot>
         <Rows refusal={refusal} step={described.step} zone={described.time_zone} />
       </>
@@ -101,11 +111,12 @@ const Decision: FC<{ refusal: Refusal; here: Here }> = ({ refusal, here }) => (
       <>
         <p>
           Accept it where the rows are rightly gone, such as those of a fuel that the agency now
-          files under another code. The next run may then withdraw these rows and no others, once. A
-          faulty answer needs nothing: the next sound one ends this.
+          files under another code. A run may then withdraw these rows and no others, once, and only
+          where it sends what comes in their place. A faulty answer needs nothing: the next sound
+          one ends this.
         </p>
-        <Form here={here} action={`${refusalPath(refusal.refusal_id)}/accept`} class="actions">
-          <input type="hidden" name="run_id" value={refusal.run_id} />
+        <Form here={here} action="/refusals/accept" class="actions">
+          <input type="hidden" name="refusals" value={refusal.refusal_id} />
           <button type="submit" class="danger">
             Accept, and run it
           </button>
@@ -118,7 +129,9 @@ const Decision: FC<{ refusal: Refusal; here: Here }> = ({ refusal, here }) => (
 /** Values stored and sent, of the instruments with most changed rows. */
 function plotted({ changes }: RefusedChange): PlotData {
   const byInstrument = Map.groupBy(changes, ({ instrument_id }) => instrument_id);
-  const instants = [...new Set(changes.map(({ Datetime }) => Datetime))].toSorted();
+  const instants = [...new Set(changes.map(({ Datetime }) => Datetime))]
+    .toSorted()
+    .slice(-POINTS_MAX);
   const shown = [...byInstrument]
     .toSorted(([, left], [, right]) => right.length - left.length)
     .slice(0, INSTRUMENTS_SHOWN);

@@ -191,20 +191,20 @@ async function symbolView({ api, url, now }: SeriesParts, query: SymbolQuery): P
   const range = rangeOf(query, newestOf(head.records, vintages), days);
   const window = { library, symbol, start: range.start, end: range.end };
   const latest = await readSeriesState(api, { ...window, as_of: query.as_of });
-  const compared = await comparedWith(api, query, { state: latest, vintages, range });
-  const earlier = compared ? await readSeriesState(api, { ...window, as_of: compared }) : null;
-  const known = instrumentsOf([...latest.records, ...(earlier?.records ?? [])]);
   const columns = columnsOf(latest.records, pipeline?.valueColumns ?? ["value"]);
   const column =
     query.column && columns.includes(query.column) ? query.column : (columns[0] ?? "value");
   const unitAt = (one: string) => unitOf(described, one, column);
-  const instruments = shownInstruments(query, known, () =>
-    overlaidAtFirst(latest.records, column, unitAt),
-  );
-  const [instrument = `${library}.${symbol}`] = instruments;
-  const isOverlay = instruments.length > 1;
+  const atFirst = overlaidAtFirst(latest.records, column, unitAt);
   // Two knowledge times of several instruments are more lines than one can tell apart.
-  const compare = isOverlay ? undefined : compared;
+  const isOverlay = shownInstruments(query, instrumentsOf(latest.records), atFirst).length > 1;
+  const compare = isOverlay
+    ? undefined
+    : await comparedWith(api, query, { state: latest, vintages, range });
+  const earlier = compare ? await readSeriesState(api, { ...window, as_of: compare }) : null;
+  const known = instrumentsOf([...latest.records, ...(earlier?.records ?? [])]);
+  const instruments = shownInstruments(query, known, atFirst);
+  const [instrument = `${library}.${symbol}`] = instruments;
   const chart = isOverlay
     ? overlayOf(
         latest,
@@ -286,14 +286,14 @@ interface ShownSeries {
 
 /** The instruments asked for that there are; else those that the chart begins with. */
 function shownInstruments(
-  { instrument: asked }: SymbolQuery,
+  { instrument: asked, compare }: SymbolQuery,
   known: readonly string[],
-  atFirst: () => string[],
+  atFirst: readonly string[],
 ): string[] {
   const found = known.filter((one) => asked.includes(one)).slice(0, OVERLAID_MAX);
   if (found.length > 0) return found;
-  const first = atFirst();
-  return first.length > 0 ? first : known.slice(0, 1);
+  // Who wants two knowledge times compared wants one instrument.
+  return compare || atFirst.length === 0 ? known.slice(0, 1) : [...atFirst];
 }
 
 /** The page as of a vintage; what it is compared with is then the vintage before. */

@@ -47,12 +47,12 @@ export function readClock(instant: number, zone: string): ClockReading {
   };
 }
 
-/** Whether a text names a zone that clocks can be read in. */
-export function isZone(name: string): boolean {
+/** The zone that a text names in any spelling, as its IANA name; null for none. */
+export function zoneNamed(text: string): string | null {
   try {
-    return Boolean(clockOf(name));
+    return new Intl.DateTimeFormat("en-US", { timeZone: text }).resolvedOptions().timeZone;
   } catch {
-    return false;
+    return null;
   }
 }
 

@@ -14,6 +14,7 @@ import { partitionRange } from "./partition.ts";
 import { partitionStates } from "./partition-states.ts";
 import type { IngestParts } from "./parts.ts";
 import { findPipeline, type Pipeline } from "./pipeline.ts";
+import { clauseOf } from "./rules.ts";
 import { newestForwardChecks } from "./summaries.ts";
 
 /**
@@ -202,7 +203,7 @@ async function judgeChecks(
     detail: `${symbol} lags the freshest of its library by more than three days`,
   }));
   if (!check.passed) {
-    const kind = reason === "stale" ? "stale" : "failed";
+    const kind = reason === clauseOf("stale", 1) ? "stale" : "failed";
     const detail = `the read-back check of ${newest.partition}: ${reason}`;
     troubles.push({ job, subject: CHECK, kind, runId, detail });
   }

@@ -113,7 +113,8 @@ async function judgeRead(
   const hasLeftOut = written.leftOut.length > 0;
   const { findings } = pipeline.gate(read, { partition, window, now, hasLeftOut });
   const lag = Math.min(partition.to, asOf) - newest;
-  const errors = [...findings, ...written.errors].filter(({ severity }) => severity === "error");
+  const all = merged([...findings, ...written.errors]);
+  const errors = all.filter(({ severity }) => severity === "error");
   const warnings = [...findings, ...written.leftOut].filter(
     ({ severity }) => severity === "warning",
   );
@@ -128,6 +129,16 @@ async function judgeRead(
     newest: iso(newest),
     ...watchList,
   };
+}
+
+/** Findings of one rule about one place as one: the gate found them before and after the write. */
+function merged(findings: readonly Finding[]): Finding[] {
+  const known = new Map<string, Finding>();
+  for (const one of findings) {
+    const key = `${one.severity} ${one.rule} ${one.where}`;
+    if ((known.get(key)?.count ?? -1) < one.count) known.set(key, one);
+  }
+  return [...known.values()];
 }
 
 /** The stored rows of each series in the window, and their newest knowledge time. */

@@ -54,9 +54,10 @@ export async function executeQueued(parts: IngestParts, runId: string): Promise<
   try {
     const result = await materialize(parts, execution, journal);
     const ms = parts.clock() - started;
-    const [level, state] = result.isPartial
-      ? (["warning", "partial"] as const)
-      : (["info", "succeeded"] as const);
+    const [level, state] =
+      result.partialReason === null
+        ? (["info", "succeeded"] as const)
+        : (["warning", "partial"] as const);
     journal.note(level, state, { ms });
     await journal.flush();
     await completeExecution(parts.database, execution, result, parts.clock());

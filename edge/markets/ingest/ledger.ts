@@ -174,7 +174,8 @@ export async function claimExecution(
   return claimed ?? null;
 }
 
-const isHeld = ({ run_id, attempt }: ClaimedExecution): SQL =>
+/** Whether this process still holds an execution, as a condition on its row. */
+export const isHeld = ({ run_id, attempt }: ClaimedExecution): SQL =>
   sql`id = ${run_id}::uuid AND state = 'running' AND attempt = ${attempt}::int`;
 
 /**
@@ -201,8 +202,8 @@ export interface ExecutionError {
 
 /** The outcome of an execution that committed what its answer held. */
 export interface Materialization {
-  /** Some series were left as they were: refused, or missing from the answer. */
-  isPartial: boolean;
+  /** Why some series were left as they were, as they were refused or not sent; null: none was. */
+  partialReason: string | null;
   metadata: object;
   /** Valid time whose partitions it materialized. */
   covered: Range;
@@ -214,11 +215,12 @@ export interface Materialization {
 export async function completeExecution(
   database: Database,
   execution: ClaimedExecution,
-  { isPartial, metadata, covered, revised }: Materialization,
+  { partialReason, metadata, covered, revised }: Materialization,
   now: number,
 ) {
   await database.execute(sql`
-    UPDATE run SET state = ${isPartial ? "partial" : "succeeded"}, finished_at = ${at(now)}, lease_until = NULL,
+    UPDATE run SET state = ${partialReason === null ? "succeeded" : "partial"},
+      error_detail = ${partialReason === null ? null : storable(partialReason)}, finished_at = ${at(now)}, lease_until = NULL,
       covered_from = ${at(covered.from)}, covered_to = ${at(covered.to)},
       revised = ${jsonb(revised)},
       metadata = ${jsonb(metadata)} WHERE ${isHeld(execution)}`);
@@ -319,14 +321,15 @@ export async function rescueExecutions(
 }
 
 /**
- * Has a backfill's partial, failed, late and canceled executions wait again, with as many attempts
- * as new ones.
+ * Has a backfill's failed, late and canceled executions wait again, and its partial ones where
+ * these are meant, with as many attempts as new ones.
  */
 export async function retryFailedExecutions(
   database: Database,
-  backfillId: string,
+  { backfillId, withPartial }: { backfillId: string; withPartial: boolean },
   action: OperatorAction,
 ): Promise<void> {
+  const partial = withPartial ? sql`OR state = 'partial'` : sql``;
   await database.execute(sql`
     WITH reopened AS (
       UPDATE backfill SET canceled_at = NULL, canceled_by = NULL
@@ -334,7 +337,8 @@ export async function retryFailedExecutions(
     moved AS (
       UPDATE run SET state = 'queued', finished_at = NULL, available_at = ${HELD},
         error_code = NULL, error_detail = NULL, attempts_max = attempt + ${ATTEMPTS_MAX}::int
-       WHERE backfill_id = ${backfillId}::uuid AND state IN ('partial', 'failed', 'late', 'canceled')
+       WHERE backfill_id = ${backfillId}::uuid
+         AND (state IN ('failed', 'late', 'canceled') ${partial})
        RETURNING id, attempt)
     ${noteMoved("requeued", action)}`);
 }

@@ -128,7 +128,8 @@ export async function materialize(
   // What lies ahead of the partition is a forecast: it materializes no partition.
   const covered = completeRange(pipeline, accepted, { key, window, now: context.now });
   const revised = byPartition(pipeline, commits.changedAt);
-  return { metadata, covered, revised, isPartial: lasting.length > 0 };
+  const partialReason = lasting.length > 0 ? sentencesOf(lasting).join("; ") : null;
+  return { metadata, covered, revised, partialReason };
 }
 
 /** An answer that says to be published in the future, by a wrong offset perhaps, came by now. */

@@ -13,12 +13,9 @@ import {
 import { latestPartition, partitionRange, partitionsBetween } from "./partition.ts";
 import type { IngestParts } from "./parts.ts";
 import { type Pipeline, requirePipeline, requireSchedule } from "./pipeline.ts";
-import { acceptRefusals, listRefusals, requireRefusal } from "./refusals.ts";
+import { acceptRefusals } from "./refusals.ts";
 import { latestTick } from "./schedule.ts";
 import { switchSchedule } from "./ticks.ts";
-
-/** An execution has no more series. */
-const REFUSALS_MAX = 10_000;
 
 /**
  * Starts an execution by hand, of the newest partition when none is named, for the operator of a
@@ -80,7 +77,8 @@ export async function startBackfill(parts: IngestParts, request: BackfillRequest
     now,
   );
   if (created) await sendReleased(parts);
-  else await resumeBackfill(parts, backfillId, launchedBy);
+  // What is partial is not tried again by a request that is merely repeated.
+  else await resumeBackfill(parts, backfillId, { by: launchedBy, withPartial: false });
   return backfillId;
 }
 
@@ -91,48 +89,38 @@ export async function startBackfill(parts: IngestParts, request: BackfillRequest
 export async function resumeBackfill(
   parts: IngestParts,
   backfillId: string,
-  by: string | null = null,
+  { by = null, withPartial = true }: { by?: string | null; withPartial?: boolean } = {},
 ): Promise<void> {
   await rescue(parts, parts.clock());
-  await retryFailedExecutions(parts.database, backfillId, { by, now: parts.clock() });
+  const which = { backfillId, withPartial };
+  await retryFailedExecutions(parts.database, which, { by, now: parts.clock() });
   await sendReleased(parts);
 }
 
 /**
- * Accepts what an execution was refused, of all series or of one, for the operator of a name.
- * Returns the refusals that are accepted now. Fails with `unknown_refusal`, and with
- * `state_conflict` where they have ended, or another execution was refused something else since.
+ * Accepts refusals for the operator of a name, and makes the executions again that were refused:
+ * one of each partition, as it was. Returns the refusals, and the ids of the executions. Fails as
+ * `acceptRefusals` does.
  */
 export async function accept(
-  { database, clock }: IngestParts,
-  which: { runId: string; refusalId?: string },
-  by: string,
-): Promise<Refusal[]> {
-  await acceptRefusals(database, which, { by, now: clock() });
-  const { runId, refusalId } = which;
-  const ofRun = await listRefusals(database, { runId, limit: REFUSALS_MAX });
-  const accepted = ofRun.filter(
-    ({ state, refusal_id }) => state === "accepted" && refusal_id === (refusalId ?? refusal_id),
-  );
-  if (accepted.length > 0) return accepted;
-  if (refusalId) {
-    const { state, run_id: newer } = await requireRefusal(database, refusalId);
-    if (state === "open")
-      throw new Failure("state_conflict", `run ${newer} was refused another change since`);
-  }
-  const detail = "nothing is open: a later run committed the series, or was refused something else";
-  throw new Failure("state_conflict", detail);
-}
-
-/**
- * Launches the execution that commits what was accepted: of the newest partition, which looks back,
- * or of the partition that a reconstruction was refused. Returns its id.
- */
-export const launchAccepted = (
   parts: IngestParts,
-  { job, partition, vintage_reconstructed }: Refusal,
+  refusalIds: readonly string[],
   by: string,
-): Promise<string> => launch(parts, job, vintage_reconstructed ? partition : undefined, by);
+): Promise<{ refusals: Refusal[]; runIds: string[] }> {
+  const now = parts.clock();
+  const refusals = await acceptRefusals(parts.database, refusalIds, { by, now });
+  const executions = new Map(
+    refusals.map(({ job, partition, vintage_reconstructed: reconstructed }) => [
+      `${job} ${partition} ${reconstructed}`,
+      { runId: crypto.randomUUID(), job, partition, trigger: "manual" as const, reconstructed },
+    ]),
+  );
+  for (const execution of executions.values()) {
+    await createExecution(parts.database, { ...execution, launchedBy: by }, now);
+    await parts.send(execution.job, [execution.runId]);
+  }
+  return { refusals, runIds: [...executions.values()].map(({ runId }) => runId) };
+}
 
 /**
  * Ends queued and running executions at an operator's wish; what they committed stays. Returns how

@@ -25,8 +25,7 @@ const NEWEST = selection({
   created_at: epochMs(sql`created_at`),
   finished_at: EXECUTION.finishedAt,
   error_code: EXECUTION.errorCode,
-  reason: typed<string | null>(sql`coalesce(error_detail, metadata->>'empty_reason',
-    CASE WHEN state = 'partial' THEN metadata->'check'->>'reason' END)`),
+  reason: typed<string | null>(sql`coalesce(error_detail, metadata->>'empty_reason')`),
 });
 type NewestExecution = RowOf<typeof NEWEST>;
 

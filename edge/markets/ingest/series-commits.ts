@@ -9,7 +9,13 @@ import { type FetchedSeries, type Finding, finding, mayRetract } from "./gate.ts
 import { type ClaimedExecution, renewLease } from "./ledger.ts";
 import type { IngestParts } from "./parts.ts";
 import type { FetchResult, Pipeline } from "./pipeline.ts";
-import { acceptedRows, endRefusals, type RefusedSeries, recordRefusals } from "./refusals.ts";
+import {
+  endRefusals,
+  type OpenRefusal,
+  openRefusals,
+  type RefusedSeries,
+  recordRefusals,
+} from "./refusals.ts";
 
 const SERIES_AT_ONCE = 24;
 
@@ -43,6 +49,7 @@ export async function commitSeries(
 ): Promise<Commits> {
   const { reconstructed, partition, run_id: runId } = execution;
   const refused: RefusedSeries[] = [];
+  const over: string[] = [];
   const commits: Commits = {
     refused: [],
     vintages: 0,
@@ -50,11 +57,15 @@ export async function commitSeries(
     changedInstruments: [],
     vintagesOf: new Map(),
   };
-  const acceptable = await acceptedRows(parts.database, execution);
+  const open = await openRefusals(parts.database, execution.job);
   for (let index = 0; index < accepted.length; index += SERIES_AT_ONCE) {
     await keepLease(parts, execution);
     const batch = accepted.slice(index, index + SERIES_AT_ONCE);
-    const requests = batch.map(({ library, symbol, rows }) => ({
+    const rules = batch.map((series) => {
+      const refusals = open.get(`${series.library} ${series.symbol}`) ?? [];
+      return withdrawalRule(refusals, series.rows, window);
+    });
+    const requests = batch.map(({ library, symbol, rows }, position) => ({
       library,
       symbol,
       rows,
@@ -65,7 +76,7 @@ export async function commitSeries(
       publishedWithinMs: pipeline.publishedWithinMs,
       sandbox,
       isPartial,
-      mayWithdraw: withdrawalRule(acceptable.get(`${library} ${symbol}`)),
+      mayWithdraw: rules[position]?.mayWithdraw ?? (() => false),
       askedAtSeq: heads.get(`${library} ${symbol}`)?.seq ?? 0,
       sourcePublishedAt: publishedAt ?? null,
     }));
@@ -77,7 +88,10 @@ export async function commitSeries(
         const { change } = outcome.reason;
         refused.push({ library, symbol, change });
         commits.refused.push(finding("error", "mass_retraction", change.withdrawn, symbol));
-      } else if (outcome.value) {
+        continue;
+      }
+      over.push(...(rules[position]?.settledBy(isPartial) ?? []));
+      if (outcome.value) {
         commits.vintages += outcome.value.vintages;
         commits.changedAt.push(...outcome.value.changedAt);
         commits.changedInstruments.push(...outcome.value.changedInstruments);
@@ -85,21 +99,59 @@ export async function commitSeries(
       }
     }
   }
+  await endRefusals(parts.database, execution, over, parts.clock());
   await recordRefusals(parts.database, execution, refused, parts.clock());
-  // An answer that lacks rows withdraws none: it tells nothing of what was refused before.
-  const isTold = ({ library, symbol }: FetchedSeries) =>
-    acceptable.has(`${library} ${symbol}`) &&
-    !refused.some((one) => one.library === library && one.symbol === symbol);
-  if (!isPartial)
-    await endRefusals(parts.database, execution, accepted.filter(isTold), parts.clock());
   return commits;
 }
 
-/** A few rows may go, and those of which an operator accepted it. */
-const withdrawalRule =
-  (acceptable: ReadonlySet<string> | undefined) =>
-  (withdrawn: readonly Row[], stored: number): boolean =>
-    mayRetract(withdrawn.length, stored) || withdrawn.every((row) => acceptable?.has(keyOf(row)));
+interface WithdrawalRule {
+  /** A few rows may go, and those of which an operator accepted it. */
+  mayWithdraw: (withdrawn: readonly Row[], stored: number) => boolean;
+  /**
+   * Refusals that are over once the series is committed: those that were made use of and, unless
+   * the answer is known to lack rows, those whose newest row it was asked for.
+   */
+  settledBy: (isPartial: boolean) => string[];
+}
+
+/** The rule for one series, by what of it was refused, and the rows that its source sent. */
+function withdrawalRule(
+  refusals: readonly OpenRefusal[],
+  rows: readonly Row[],
+  window: Range,
+): WithdrawalRule {
+  const used = new Set<string>();
+  const accepted = refusals.filter(({ isAccepted }) => isAccepted);
+  return {
+    mayWithdraw: (withdrawn, stored) => {
+      if (mayRetract(withdrawn.length, stored)) return true;
+      const sent = new Set(rows.map(keyOf));
+      const inUse = accepted.filter((one) => hasWhatCame(one, sent, window));
+      const isAccepted = (row: Row) => inUse.some((one) => one.withdrawn.has(keyOf(row)));
+      if (!withdrawn.every(isAccepted)) return false;
+      for (const { id } of inUse) used.add(id);
+      return true;
+    },
+    settledBy: (isPartial) =>
+      refusals
+        .filter(({ id, newest }) => {
+          const isAsked = newest >= window.from && newest < window.to;
+          return used.has(id) || (isAsked && !isPartial);
+        })
+        .map(({ id }) => id),
+  };
+}
+
+/** Whether the rows are sent that came in the place of those which an operator let go. */
+function hasWhatCame(
+  { inserted }: OpenRefusal,
+  sent: ReadonlySet<string>,
+  { from, to }: Range,
+): boolean {
+  const wanted = [...inserted].filter(([, datetime]) => datetime >= from && datetime < to);
+  const missing = wanted.filter(([key]) => !sent.has(key));
+  return mayRetract(missing.length, wanted.length);
+}
 
 async function keepLease(parts: IngestParts, execution: ClaimedExecution) {
   if (await renewLease(parts.database, execution, parts.clock() + parts.leaseMs)) return;
