@@ -247,10 +247,14 @@ export const ImportRecord = z
       description: "images that the project does not have, by their name in the labels",
     }),
     unmatched_annotations: z.number().int().meta({ description: "labels of those images" }),
-    left_out: z.number().int().meta({
-      description:
-        "other labels that were not stored: boxes outside of their frame, crowds, points",
-    }),
+    left_out: z
+      .number()
+      .int()
+      .meta({
+        description:
+          "other labels that were not stored: without an area in their frame, crowds, points and " +
+          "other shapes",
+      }),
     notes: z.array(z.string()).meta({ description: "what was not taken as it stood, for people" }),
   })
   .meta({ id: "ImportRecord" });

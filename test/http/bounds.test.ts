@@ -81,6 +81,7 @@ const KIND = "in the shape of the task's kind, which is checked by the kind's sc
 const OWN_FIELDS = "other fields of a device's own are kept as they come, in bounded bytes";
 
 /** What is open, by its name or the beginning of its name, and why. */
+const OTHER_TOOLS = "what other tools write there is their own, bounded by the body's bytes";
 const OPEN: Record<string, Record<string, string>> = {
   markets: {},
   console: {},
@@ -104,6 +105,9 @@ const OPEN: Record<string, Record<string, string>> = {
     "runWorkflowOnVideo.inputs map": JSON_TEXT,
     "serveWorkflowOnVideo.inputs map": JSON_TEXT,
     "importRoboflowWorkflow.definition*": "another service's document, bounded by its bytes",
+    "importAnnotations.coco.images[].frame_id anything": OTHER_TOOLS,
+    "importAnnotations.coco.annotations[].keypoints anything": OTHER_TOOLS,
+    "importAnnotations.coco.annotations[].attributes anything": OTHER_TOOLS,
     "drawAnnotation.bbox*": ANY_BOX,
     "editAnnotation.bbox*": ANY_BOX,
     "labelByExemplar.exemplars[].bbox*": ANY_BOX,

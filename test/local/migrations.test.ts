@@ -90,7 +90,7 @@ it("refuses a database that no migration of today's leads on, and leaves it as i
   await client.query("UPDATE drizzle.__drizzle_migrations SET created_at = 1");
   await expect(migrateDatabase("markets", connection)).rejects.toThrow("npm start -- --reset");
   const { rows } = await client.query("SELECT created_at FROM drizzle.__drizzle_migrations");
-  expect(rows).toEqual([{ created_at: "1" }]);
+  expect(new Set(rows.map(({ created_at }) => created_at))).toEqual(new Set(["1"]));
 });
 
 it("makes an index anew that a process began and did not end", async () => {

@@ -109,7 +109,7 @@ it.each([
   const slow = [...releases].flatMap(([key, time]) => {
     if (time === null) return stored.has(key) ? [`${key} was never out`] : [];
     const took = (stored.get(key) ?? Infinity) - time;
-    return took <= 31 * MINUTE ? [] : [`${key}, out ${iso(time)}, after ${took / MINUTE} min`];
+    return took <= 30 * MINUTE ? [] : [`${key}, out ${iso(time)}, after ${took / MINUTE} min`];
   });
   expect(slow).toEqual([]);
   const wrongly = [...late].filter((key) => {

@@ -254,7 +254,6 @@ const invited = () => {
   return admin.ok<{ invitation_id: string; code: string }>("POST", "/admin/invitations", body);
 };
 
-/** What operations need to be there beside one of everything. */
 /** Leaves one video of the name that the labels tell: of several it would not be known which. */
 async function onlyCrossing() {
   await w.world.visionDatabase.execute(sql`
@@ -265,6 +264,7 @@ async function onlyCrossing() {
   return ids({});
 }
 
+/** What operations need to be there beside one of everything. */
 const BEFORE: Record<string, () => Promise<Preparation>> = {
   importAnnotations: () => onlyCrossing(),
   importArchive: () => onlyCrossing(),

@@ -12,7 +12,7 @@ import { columnsOf, extended, type RowOf, rowsOf, selection } from "../../http/s
 import { discardObjects } from "../base/discard.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
-import { formParts } from "../media/uploads/form.ts";
+import { formParts, plainName } from "../media/uploads/form.ts";
 import { type ObjectSummary, tooLarge, writeObject } from "../media/uploads/object-writer.ts";
 import {
   checkQuota,
@@ -127,7 +127,7 @@ export async function receiveWeights(
             return "application/octet-stream";
           },
         });
-        filename = part.filename;
+        filename = plainName(part.filename);
       }
     }
     if (!written) throw new Failure("invalid_request", "file: required");

@@ -79,7 +79,7 @@ export const dayAheadPrices: Pipeline = {
     { name: "day_ahead_prices", cron: "0 14 * * *", timeZone: CENTRAL, aim: "latest" },
     {
       name: "day_ahead_prices_repair",
-      cron: "15,45 * * * *",
+      cron: "15,35,55 * * * *",
       timeZone: CENTRAL,
       aim: "unfinished",
     },

@@ -48,7 +48,7 @@ export const gasStorage: Pipeline = {
   partitions: { unit: "week", first: "2010-01-01", lagMs: 6 * DAY + RELEASED, earlyMs: DAY },
   schedules: [
     { name: "gas_storage", cron: "35 10 * * 4", timeZone: NEW_YORK, aim: "latest" },
-    { name: "gas_storage_repair", cron: "14,44 * * * *", timeZone: NEW_YORK, aim: "unfinished" },
+    { name: "gas_storage_repair", cron: "14,34,54 * * * *", timeZone: NEW_YORK, aim: "unfinished" },
   ],
   release: { ...RELEASE, expectedAt: gasStorageRelease },
   fetch: (upstreams, { window }) =>
@@ -70,7 +70,7 @@ export const petroleumStatus: Pipeline = {
     { name: "petroleum_status", cron: "35 10 * * 3", timeZone: NEW_YORK, aim: "latest" },
     {
       name: "petroleum_status_repair",
-      cron: "16,46 * * * *",
+      cron: "16,36,56 * * * *",
       timeZone: NEW_YORK,
       aim: "unfinished",
     },

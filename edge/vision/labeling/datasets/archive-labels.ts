@@ -6,8 +6,17 @@ import { Failure } from "../../../../shared/errors.ts";
 import type { ExportFormat } from "../../../../shared/tasks/tasks.ts";
 import { ClassName } from "../classes.ts";
 import type { ArchiveContent, ArchiveText } from "./archive.ts";
-import { Coco, cocoLabels } from "./coco-labels.ts";
-import { CLASSES_MAX, counted, imageName, type Labels, stemOf, together } from "./labels.ts";
+import { Coco, cocoLabels, isPosed } from "./coco-labels.ts";
+import {
+  CLASSES_MAX,
+  counted,
+  imageBeside,
+  imageName,
+  type Labels,
+  oneIdEach,
+  stemOf,
+  together,
+} from "./labels.ts";
 import { cvatLabels, openXml, type VocFile, vocFile, vocLabels } from "./xml-labels.ts";
 import { type YoloClasses, yoloLabels } from "./yolo-labels.ts";
 
@@ -79,7 +88,7 @@ export function archiveLabels(
   const more = ignored.length > NAMED_MAX ? ", …" : "";
   return {
     ...labels,
-    frameIds: new Map([...framesNamed(texts, labels.images), ...labels.frameIds]),
+    frameIds: oneIdEach([...framesNamed(texts, labels.images), ...labels.frameIds]),
     notes: [
       ...labels.notes,
       ...(images > 0 ? [`${counted(images, "image")} of the archive not taken: upload them`] : []),
@@ -128,54 +137,76 @@ function jsonOf(file: string, text: string): unknown {
   }
 }
 
-/** Instances: neither captions of images, nor their segments without a box each (panoptic). */
+/** Instances: neither captions of images alone, nor segments without a box each (panoptic). */
 function isCoco(document: unknown): boolean {
   if (typeof document !== "object" || document === null) return false;
   if (!("images" in document && "annotations" in document)) return false;
   const { annotations } = document;
   const isOther = (one: unknown) =>
-    typeof one === "object" && one !== null && ("segments_info" in one || "caption" in one);
+    typeof one === "object" &&
+    one !== null &&
+    ("segments_info" in one || ("caption" in one && !("bbox" in one)));
   return !(Array.isArray(annotations) && annotations.some(isOther));
 }
 
-/** The labels of several documents; persons with key points that stand in others, too, are once. */
+/**
+ * The labels of several documents. Persons with key points stand in the instances, too: each is
+ * taken once.
+ */
 function cocoDocuments(documents: LabelFiles["coco"], budget: MaskBudget): Labels {
   const parsed = documents.map(({ name: file, document }) => ({
     file,
     coco: cocoOf(file, document),
   }));
-  const isPosed = ({ coco: { annotations } }: (typeof parsed)[number]) =>
-    annotations.length > 0 && annotations.every(({ keypoints }) => keypoints);
-  const others = parsed.filter((one) => !isPosed(one));
-  const known = new Set(others.flatMap(({ coco }) => coco.images.map((one) => one.file_name)));
-  const isRepeated = (one: (typeof parsed)[number]) =>
-    isPosed(one) && one.coco.images.every(({ file_name }) => known.has(file_name));
-  const taken = parsed.filter((one) => !isRepeated(one));
-  const labels = together(taken.map(({ file, coco }) => cocoLabels(coco, file, budget)));
-  const left = parsed.filter(isRepeated).map(({ file }) => file);
-  const why = "its objects are those of the instances beside it";
-  return { ...labels, notes: [...labels.notes, ...left.map((file) => `${file} not read: ${why}`)] };
+  const isOfPoses = ({ coco: { annotations } }: (typeof parsed)[number]) =>
+    annotations.length > 0 && annotations.every(isPosed);
+  const known = new Set(parsed.filter((one) => !isOfPoses(one)).flatMap(objectsOf));
+  let repeated = 0;
+  const labels = parsed.map((one) => {
+    if (!isOfPoses(one)) return cocoLabels(one.coco, one.file, budget);
+    const keys = objectsOf(one);
+    const annotations = one.coco.annotations.filter((_, index) => !known.has(keys[index] ?? ""));
+    repeated += one.coco.annotations.length - annotations.length;
+    return cocoLabels({ ...one.coco, annotations }, one.file, budget);
+  });
+  const all = together(labels);
+  const why = "with key points taken once, as the instances beside have them too";
+  return {
+    ...all,
+    notes: [...all.notes, ...(repeated > 0 ? [`${counted(repeated, "object")} ${why}`] : [])],
+  };
 }
 
-/** The frames that an export of ours names for its images: `image,frame_id` a line. */
-function framesNamed(
-  texts: readonly ArchiveText[],
-  images: readonly string[],
-): Map<string, string> {
-  const list = texts.find(({ name: file }) => FRAMES.test(file));
-  // Without folders and extension each is the only one of its name.
-  const byStem = new Map(
-    (list?.text ?? "").split("\n").map((line): [string, string] => {
-      const comma = line.lastIndexOf(",");
-      return [stemOf(imageName(line.slice(0, Math.max(comma, 0)))), line.slice(comma + 1).trim()];
-    }),
+/** What tells a document's objects: the image, the class and the box of each. */
+function objectsOf({ file, coco }: { file: string; coco: ReturnType<typeof cocoOf> }): string[] {
+  const images = new Map(
+    coco.images.map(({ id, file_name }) => [id, imageBeside(file, file_name)]),
   );
-  return new Map(
-    images.flatMap((image) => {
-      const frameId = byStem.get(stemOf(image));
-      return frameId ? [[image, frameId] as const] : [];
-    }),
+  const names = new Map(coco.categories.map(({ id, name }) => [id, name]));
+  return coco.annotations.map(({ image_id, category_id, bbox }) =>
+    JSON.stringify([images.get(image_id), names.get(category_id), bbox]),
   );
+}
+
+/** The frames that exports of ours name for their images: `image,frame_id` a line. */
+function framesNamed(texts: readonly ArchiveText[], images: readonly string[]): [string, string][] {
+  const lists = texts
+    .filter(({ name: file }) => FRAMES.test(file))
+    .map(({ name: file, text }) => {
+      // In one export each is the only one of its name without folders and extension.
+      const frames = text.split("\n").map((line): [string, string] => {
+        const comma = line.lastIndexOf(",");
+        return [stemOf(imageName(line.slice(0, Math.max(comma, 0)))), line.slice(comma + 1).trim()];
+      });
+      return { folder: imageBeside(file, ""), frames: new Map(frames) };
+    })
+    // The nearest list comes first.
+    .toSorted((one, other) => other.folder.length - one.folder.length);
+  return images.flatMap((image): [string, string][] => {
+    const list = lists.find(({ folder }) => image.startsWith(folder));
+    const frameId = list?.frames.get(stemOf(image));
+    return frameId ? [[image, frameId]] : [];
+  });
 }
 
 function cocoOf(file: string, document: unknown) {
@@ -189,41 +220,55 @@ function cocoOf(file: string, document: unknown) {
 const folderOf = (file: string) => file.slice(0, file.lastIndexOf("/") + 1);
 
 /**
- * What the numbers of label texts mean, by the text's file: as the list in its folder says, or in
- * the nearest one around it; where none of them has one, as the only list of the archive.
+ * What the numbers of label texts mean, by the text's file: as the lists in its folder and those
+ * around it say, which must agree; where there is none of them, as all lists of the archive do.
  */
 function classFinder(texts: readonly ArchiveText[]): (file: string) => YoloClasses {
   const lists = classLists(texts);
-  const byFolder = new Map(lists.map((one) => [folderOf(one.file), one.classes]));
   if (lists.length === 0) {
     throw refusal("the archive holds YOLO labels and no names: add data.yaml, or classes.txt");
   }
+  const byFolder = new Map<string, YoloClasses>();
   return (file) => {
-    for (let folder = folderOf(file); ; folder = folderOf(folder.slice(0, -1))) {
-      const known = byFolder.get(folder);
-      if (known) return known;
-      if (folder === "") break;
-    }
-    const [only, other] = lists;
-    if (only && !other) return only.classes;
-    const files = lists.map((one) => one.file).join(", ");
-    throw refusal(`${file}: which of these names its classes: ${files}?`);
+    const folder = folderOf(file);
+    const known = byFolder.get(folder) ?? agreed(file, lists, folder);
+    byFolder.set(folder, known);
+    return known;
   };
 }
 
-/** Every list of classes, a folder's best one last: data.yaml, then classes.txt, then others. */
-function classLists(texts: readonly ArchiveText[]): { file: string; classes: YoloClasses }[] {
+function agreed(file: string, lists: readonly ClassList[], folder: string): YoloClasses {
+  const around = lists.filter((one) => folder.startsWith(folderOf(one.file)));
+  const asked = around.length > 0 ? around : lists;
+  const [first] = asked;
+  const same = asked.filter(
+    (one) => one.classes.names.join("\n") === first?.classes.names.join("\n"),
+  );
+  if (!first || same.length < asked.length) {
+    const files = asked.slice(0, NAMED_MAX).map((one) => one.file);
+    const more = asked.length > NAMED_MAX ? ", …" : "";
+    throw refusal(`${file}: which of these names its classes: ${files.join(", ")}${more}?`);
+  }
+  // Only data.yaml tells of key points.
+  const keyPointNumbers = Math.max(...asked.map((one) => one.classes.keyPointNumbers));
+  return { names: first.classes.names, keyPointNumbers };
+}
+
+/** A file that lists classes. */
+interface ClassList {
+  file: string;
+  classes: YoloClasses;
+}
+
+function classLists(texts: readonly ArchiveText[]): ClassList[] {
   const named = (pattern: RegExp) => texts.filter(({ name: file }) => pattern.test(file));
   const yamls = named(/\.ya?ml$/i).filter(({ text }) => /^names\s*:/m.test(text));
-  const lists = [...named(/\.names$/i), ...named(/(^|\/)classes\.txt$/i)];
-  const listed = lists.flatMap(({ name: file, text }) => {
+  const lists = named(/(\.names|(^|\/)classes\.txt)$/i).flatMap(({ name: file, text }) => {
     const names = text.split("\n").map((line) => line.trim());
     while (names.at(-1) === "") names.pop();
     return names.length > 0 ? [{ file, classes: { names, keyPointNumbers: 0 } }] : [];
   });
-  const all = [...listed, ...yamls.map((one) => ({ file: one.name, classes: yamlClasses(one) }))];
-  // One list a folder: the last.
-  return [...new Map(all.map((one) => [folderOf(one.file), one])).values()];
+  return [...lists, ...yamls.map((one) => ({ file: one.name, classes: yamlClasses(one) }))];
 }
 
 function yamlClasses({ name: file, text }: ArchiveText): YoloClasses {

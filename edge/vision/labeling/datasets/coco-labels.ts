@@ -13,6 +13,7 @@ import {
 import { Failure } from "../../../../shared/errors.ts";
 import { PIXELS_MAX, pixels } from "../../../../shared/shapes.ts";
 import type { Bbox } from "../../../../shared/tasks/tasks.ts";
+import { parseFrameId } from "../../../../shared/wire/vision.ts";
 import { ClassName } from "../classes.ts";
 import {
   CLASSES_MAX,
@@ -20,9 +21,10 @@ import {
   distinct,
   IMPORT_FILES_MAX,
   IMPORT_LABELS_MAX,
-  imageName,
+  imageBeside,
   type Label,
   type Labels,
+  oneIdEach,
   turnedBox,
   unitOf,
 } from "./labels.ts";
@@ -53,12 +55,6 @@ const Segmentation = z.union(
   ],
   SEGMENTATION_FORM,
 );
-/** Numbers of one object's key points. */
-const KEY_POINT_NUMBERS_MAX = 10_000;
-/** Characters of a frame's id. */
-const FRAME_ID_MAX = 64;
-/** Degrees by which a box is turned. */
-const DEGREES_MAX = 1_000_000;
 /** Characters of a file's name, with the folders it lies in. */
 const FILE_NAME_MAX = 4_096;
 
@@ -72,7 +68,7 @@ export const Coco = z.object({
         /** The size that boxes are given in; the frame's own when omitted. */
         width: side(),
         height: side(),
-        frame_id: z.string().max(FRAME_ID_MAX).optional().meta({
+        frame_id: z.unknown().optional().meta({
           description: "as our exports write it: the frame, whatever its file is called",
         }),
       }),
@@ -93,23 +89,13 @@ export const Coco = z.object({
             "polygons, or run lengths as numbers or packed; kept as one ring, which visits several " +
             "pieces and holes over bridges of no width",
         }),
-        score: z.number().min(0).max(1).nullish().meta({ description: "becomes its confidence" }),
-        keypoints: z
-          .array(pixels())
-          .max(KEY_POINT_NUMBERS_MAX)
-          .nullish()
-          .meta({ description: "not taken, and counted" }),
-        attributes: z
-          .object({
-            rotation: z
-              .number()
-              .min(-DEGREES_MAX)
-              .max(DEGREES_MAX)
-              .nullish()
-              .meta({ description: "degrees, clockwise, by which CVAT turned the box" }),
-          })
-          .nullish()
-          .meta({ description: "others are of no account" }),
+        score: z.number().nullish().meta({
+          description: "becomes its confidence, where it is one from 0 to 1",
+        }),
+        keypoints: z.unknown().optional().meta({ description: "not taken, and counted" }),
+        attributes: z.unknown().optional().meta({
+          description: "`rotation`: degrees, clockwise, by which CVAT turned the box",
+        }),
         iscrowd: z
           .union([z.literal(0), z.literal(1), z.boolean()])
           .optional()
@@ -127,12 +113,20 @@ type CocoAnnotation = z.output<typeof Coco>["annotations"][number];
 /** Whoever compares with the job, as pycocotools would with the document, is to know. */
 const NO_OBJECTS = "no single objects, so a comparison counts what is found there as wrong";
 
-/** The labels of a document; `where` names it in failures. Fails with `invalid_request`. */
+/** Whether an annotation has key points. */
+export const isPosed = ({ keypoints }: { keypoints?: unknown }): boolean =>
+  Array.isArray(keypoints) && keypoints.length > 0;
+
+/**
+ * The labels of a document, which is a body's or the file of an archive that `where` names. Fails
+ * with `invalid_request`.
+ */
 export function cocoLabels(
   coco: z.output<typeof Coco>,
   where = "coco",
   budget: MaskBudget = maskBudget(),
 ): Labels {
+  const nameOf = (file: string) => imageBeside(where, file);
   const images = new Map(coco.images.map((image) => [image.id, image]));
   if (images.size < coco.images.length) {
     throw new Failure("invalid_request", `${where}.images: an id is there twice`);
@@ -162,19 +156,18 @@ export function cocoLabels(
     if (!shape) throw new Failure("invalid_request", `${field}: has neither a bbox nor a mask`);
     return [
       {
-        image: imageName(image.file_name),
+        image: nameOf(image.file_name),
         class: className,
         ...shape,
         unit: unitOf(width, height),
-        confidence: one.score ?? null,
+        confidence: isShare(one.score) ? one.score : null,
       },
     ];
   });
-  const { images: once, notes } = distinct(
-    coco.images.map(({ file_name }) => imageName(file_name)),
-  );
+  const { images: once, notes } = distinct(coco.images.map(({ file_name }) => nameOf(file_name)));
   const crowds = coco.annotations.length - labels.length;
-  const posed = coco.annotations.filter((one) => !one.iscrowd && one.keypoints?.length).length;
+  const posed = coco.annotations.filter((one) => !one.iscrowd && isPosed(one)).length;
+  const others = coco.annotations.filter(({ score }) => score != null && !isShare(score)).length;
   return {
     images: once,
     labels,
@@ -183,31 +176,49 @@ export function cocoLabels(
     notes: [
       ...notes,
       ...keyPointNotes(posed),
+      ...(others > 0 ? [`${counted(others, "score")} not taken: not from 0 to 1`] : []),
       ...(crowds > 0 ? [`${counted(crowds, "crowd region")} left out: ${NO_OBJECTS}`] : []),
     ],
-    frameIds: new Map(
+    frameIds: oneIdEach(
       coco.images.flatMap(({ file_name, frame_id }) =>
-        frame_id === undefined ? [] : [[imageName(file_name), frame_id]],
+        typeof frame_id === "string" && parseFrameId(frame_id)
+          ? [[nameOf(file_name), frame_id] as const]
+          : [],
       ),
     ),
   };
 }
 
-/** The box and the mask of an object; null where it has neither. */
+const isShare = (score: number | null | undefined): score is number =>
+  score != null && score >= 0 && score <= 1;
+
+/** The box and the mask of an object; null where it tells neither, nor key points. */
 function shapeOf(
-  { bbox, attributes }: CocoAnnotation,
+  one: CocoAnnotation,
   mask: number[] | null,
 ): Pick<Label, "box" | "polygon"> | null {
+  const { bbox, segmentation } = one;
   // A rectangle around nothing but itself is how exports write a box where masks are wanted.
   const polygon = mask && isRectangle(mask) ? null : mask;
-  if (!bbox) return mask && { box: polygon ? null : boxAround(mask), polygon };
+  if (!bbox) {
+    if (mask) return { box: polygon ? null : boxAround(mask), polygon };
+    // A mask without an area, or key points alone: left out, and counted.
+    return segmentation || isPosed(one) ? { box: null, polygon: [] } : null;
+  }
   const [x, y, width, height] = bbox;
   const box: Bbox = [x, y, x + width, y + height];
-  const degrees = attributes?.rotation ?? 0;
+  const degrees = rotationOf(one);
   // A box alone was turned; beside a mask it is the one around it.
   return polygon || degrees % 180 === 0
     ? { box, polygon }
     : { box: null, polygon: turnedBox(box, degrees) };
+}
+
+/** The degrees by which CVAT turned a box; the attributes of other tools are their own. */
+function rotationOf({ attributes }: CocoAnnotation): number {
+  const isObject = typeof attributes === "object" && attributes !== null;
+  const rotation = isObject && "rotation" in attributes ? attributes.rotation : 0;
+  return typeof rotation === "number" && Number.isFinite(rotation) ? rotation : 0;
 }
 
 function maskOf({ segmentation }: CocoAnnotation, field: string, budget: MaskBudget) {

@@ -20,83 +20,117 @@ export interface VideoFrame {
   frame: number;
 }
 
-/** What an image's name stands for: a frame, several (by their files' names), or none. */
-export type FoundFrame = VideoFrame | { among: string[] } | null;
+/** How a name was found to stand for a frame, the surest way first. */
+const WAYS = ["frame id", "path", "name", "name elsewhere", "like", "like elsewhere"] as const;
+type Way = (typeof WAYS)[number];
+
+/** What an image's name stands for: a frame, several (by some of their names), or none. */
+export type FoundFrame = (VideoFrame & { sureness: number }) | { among: string[] } | null;
 
 /** Whether a name stands for one frame. */
-export const isFrame = (found: FoundFrame): found is VideoFrame =>
+export const isFrame = (found: FoundFrame): found is VideoFrame & { sureness: number } =>
   found !== null && "video" in found;
 
-type Index = ReadonlyMap<string, readonly ProjectVideo[]>;
+const NAMED_MAX = 6;
+const folderOf = (path: string): string => path.slice(0, path.length - baseName(path).length);
 
-/** Videos by the names that each has; a name may be of several. */
-function indexBy(
-  videos: readonly ProjectVideo[],
-  namesOf: (video: ProjectVideo) => readonly string[],
-): Index {
-  const index = new Map<string, ProjectVideo[]>();
-  for (const video of videos) {
-    for (const name of new Set(namesOf(video))) {
-      const same = index.get(name);
-      if (same) same.push(video);
-      else index.set(name, [video]);
+/** The path, then what is left of it without its first folder, and so on. */
+function suffixesOf(path: string): string[] {
+  const parts = path.split("/");
+  return parts.map((_, from) => parts.slice(from).join("/"));
+}
+
+/** Videos by their paths, and by all that paths end with, their last part in a form of its own. */
+class PathIndex {
+  readonly #whole = new Map<string, ProjectVideo[]>();
+  readonly #suffix = new Map<string, ProjectVideo[]>();
+
+  constructor(videos: readonly ProjectVideo[], formsOf: (video: ProjectVideo) => string[]) {
+    for (const video of videos) {
+      const folder = folderOf(imageName(video.filename));
+      for (const form of new Set(formsOf(video))) {
+        add(this.#whole, folder + form, video);
+        for (const suffix of suffixesOf(folder + form)) add(this.#suffix, suffix, video);
+      }
     }
   }
-  return index;
+
+  /** Those of just this path. */
+  at = (path: string): readonly ProjectVideo[] => this.#whole.get(path) ?? [];
+
+  /** Those whose path ends with this one; else those of the longest path that it ends with. */
+  near(path: string): readonly ProjectVideo[] {
+    const within = this.#suffix.get(path);
+    if (within) return within;
+    for (const suffix of suffixesOf(path).slice(1)) {
+      const whole = this.#whole.get(suffix);
+      if (whole) return whole;
+    }
+    return [];
+  }
+
+  /** Those of this file name, in whatever folders. */
+  anywhere = (path: string): readonly ProjectVideo[] => this.#suffix.get(baseName(path)) ?? [];
 }
 
-/** How many folders two paths share, counted from their ends. */
-function sharedFolders(one: string, other: string): number {
-  const [left, right] = [one.split("/").reverse(), other.split("/").reverse()];
-  let shared = 1;
-  while (shared < left.length && left[shared] === right[shared]) shared += 1;
-  return shared - 1;
-}
-
-/** The one of these videos whose folders are most like those of a name, or all that are as like. */
-function nearest(videos: readonly ProjectVideo[], name: string): readonly ProjectVideo[] {
-  if (videos.length < 2) return videos;
-  const shared = videos.map(({ filename }) => sharedFolders(imageName(filename), name));
-  const max = Math.max(...shared);
-  return videos.filter((_, index) => shared[index] === max);
+function add(index: Map<string, ProjectVideo[]>, key: string, video: ProjectVideo) {
+  const known = index.get(key);
+  if (known) known.push(video);
+  else index.set(key, [video]);
 }
 
 /**
  * What finds the frame that an image's name stands for: the frame that an export of ours names for
- * it; else the still of this path or, where it alone has it, of this file name; else what an export
- * of ours calls so (`<video>_<six digits>`), or the only still called so but for its extension.
+ * it; else the still of this path; else of this file name; else what an export of ours calls so
+ * (`<video>_<six digits>`), or the only still called so but for its extension. Folders that
+ * contradict a name's are of account only where no others agree with it.
  */
 export function frameFinder(
   videos: readonly ProjectVideo[],
 ): (name: string, frameId?: string) => FoundFrame {
   const byId = new Map(videos.map((video) => [video.id, video]));
   const stills = videos.filter(({ frame_count: count }) => count === 1);
-  const byName = indexBy(stills, ({ filename }) => [baseName(imageName(filename))]);
-  const byStem = indexBy(stills, ({ filename }) => [stemOf(imageName(filename))]);
-  const byExport = indexBy(videos, ({ id, filename }) => {
+  const names = new PathIndex(stills, ({ filename }) => [baseName(imageName(filename))]);
+  const stems = new PathIndex(stills, ({ filename }) => [stemOf(imageName(filename))]);
+  const exports = new PathIndex(videos, ({ id, filename }) => {
     const stem = exportStem(filename);
     return [stem, stem + exportSuffix(id)];
   });
-  const exported = (name: string): VideoFrame[] => {
-    const [, stem = "", digits] = /^(.+)_(\d{6,})$/s.exec(stemOf(name)) ?? [];
+  /** Stills of a stem, and frames that exports call so; `look` says how folders are taken. */
+  const like = (name: string, look: "near" | "anywhere"): VideoFrame[] => {
+    const folder = folderOf(name);
+    const [, stem, digits] = /^(.+)_(\d{6,})$/s.exec(stemOf(name)) ?? [];
     const frame = Number(digits);
-    const found = (byExport.get(stem) ?? []).filter(({ frame_count: count }) => frame < count);
-    return found.map((video) => ({ video, frame }));
+    const exported = stem === undefined ? [] : exports[look](folder + stem);
+    const alike = [...stems[look](name), ...stems[look](folder + stemOf(name))];
+    const found = [
+      ...exported
+        .filter(({ frame_count: count }) => frame < count)
+        .map((video) => ({ video, frame })),
+      ...alike.map((video) => ({ video, frame: 0 })),
+    ];
+    return [...new Map(found.map((one) => [`${one.video.id}.${one.frame}`, one])).values()];
   };
+  const stillsOf = (those: readonly ProjectVideo[]) => those.map((video) => ({ video, frame: 0 }));
   return (name, frameId) => {
     const told = frameId === undefined ? null : parseFrameId(frameId);
     const own = told && byId.get(told.videoId);
-    if (own && told.index < own.frame_count) return { video: own, frame: told.index };
-    const still = (video: ProjectVideo): VideoFrame => ({ video, frame: 0 });
-    const named = nearest(byName.get(baseName(name)) ?? [], name);
-    if (named.length > 0) return oneOf(named.map(still));
-    const alike = nearest(byStem.get(stemOf(name)) ?? [], name);
-    return oneOf([...exported(name), ...alike.map(still)]);
+    if (own && told.index < own.frame_count) {
+      return oneOf([{ video: own, frame: told.index }], "frame id");
+    }
+    return (
+      oneOf(stillsOf(names.at(name)), "path") ??
+      oneOf(stillsOf(names.near(name)), "name") ??
+      oneOf(stillsOf(names.anywhere(name)), "name elsewhere") ??
+      oneOf(like(name, "near"), "like") ??
+      oneOf(like(name, "anywhere"), "like elsewhere")
+    );
   };
 }
 
-function oneOf(found: readonly VideoFrame[]): FoundFrame {
+function oneOf(found: readonly VideoFrame[], way: Way): FoundFrame {
   const [first] = found;
-  if (found.length < 2) return first ?? null;
-  return { among: found.map(({ video }) => video.filename) };
+  if (!first) return null;
+  if (found.length === 1) return { ...first, sureness: WAYS.length - WAYS.indexOf(way) };
+  return { among: found.slice(0, NAMED_MAX).map(({ video }) => video.filename) };
 }

@@ -85,18 +85,19 @@ export async function importJob(
   if (labels.length > IMPORT_LABELS_MAX) {
     throw new Failure("invalid_request", `labels: over ${IMPORT_LABELS_MAX} in one import`);
   }
-  const found = new Map(images.map((image) => [image, find(image, frameIds.get(image))]));
-  checkNames(found);
-  const unmatched = images.filter((image) => !found.get(image));
-  const framesByVideo = Map.groupBy([...found.values()].filter(isFrame), ({ video }) => video.id);
+  const frames = framesOf(
+    new Map(images.map((image) => [image, find(image, frameIds.get(image))])),
+  );
+  const unmatched = images.filter((image) => !frames.has(image));
+  const framesByVideo = Map.groupBy(frames.values(), ({ video }) => video.id);
   if (framesByVideo.size === 0) {
     throw new Failure("not_found", "the project has none of the images", {
       data: { unmatched: unmatched.slice(0, 100) },
     });
   }
   const matched = labels.flatMap((label) => {
-    const frame = found.get(label.image) ?? null;
-    return isFrame(frame) ? [{ label, frame }] : [];
+    const frame = frames.get(label.image);
+    return frame ? [{ label, frame }] : [];
   });
   checkShapes(matched);
   const rows = matched.flatMap(({ label, frame }) => annotationRow(label, frame) ?? []);
@@ -133,24 +134,35 @@ export async function importJob(
   };
 }
 
-/** Fails where a name stands for several images, or two images of the labels for one. */
-function checkNames(found: ReadonlyMap<string, FoundFrame>) {
-  const byFrame = new Map<string, string[]>();
+/**
+ * The frames that names stand for. Of several names of one frame the surest stands for it, and the
+ * others for none. Fails where a name stands for several frames, or names are as sure of one.
+ */
+function framesOf(found: ReadonlyMap<string, FoundFrame>): Map<string, VideoFrame> {
+  const byFrame = new Map<string, { image: string; sureness: number; frame: VideoFrame }[]>();
   const problems: string[] = [];
   for (const [image, frame] of found) {
     if (!frame) continue;
-    if (!isFrame(frame)) problems.push(`${image} may be ${listed(frame.among)}`);
-    else {
-      const key = `${frame.video.id}.${frame.frame}`;
-      const same = byFrame.get(key);
-      if (same) same.push(image);
-      else byFrame.set(key, [image]);
+    if (!isFrame(frame)) {
+      if (problems.length <= NAMED_MAX) problems.push(`${image} may be ${listed(frame.among)}`);
+      continue;
     }
+    const key = `${frame.video.id}.${frame.frame}`;
+    const one = { image, sureness: frame.sureness, frame };
+    const same = byFrame.get(key);
+    if (same) same.push(one);
+    else byFrame.set(key, [one]);
   }
-  for (const same of byFrame.values()) {
-    if (same.length > 1) problems.push(`${listed(same)} are one image of the project`);
+  const frames = new Map<string, VideoFrame>();
+  for (const named of byFrame.values()) {
+    const best = named.reduce((max, { sureness }) => Math.max(max, sureness), 0);
+    const surest = named.filter(({ sureness }) => sureness === best);
+    const [first] = surest;
+    if (!first) continue;
+    if (surest.length === 1) frames.set(first.image, first.frame);
+    else problems.push(`${listed(surest.map(({ image }) => image))} are one image of the project`);
   }
-  if (problems.length === 0) return;
+  if (problems.length === 0) return frames;
   const more = problems.length > NAMED_MAX ? "; …" : "";
   const detail = `which image is meant: ${problems.slice(0, NAMED_MAX).join("; ")}${more}`;
   throw new Failure("invalid_request", detail);
@@ -223,7 +235,9 @@ function checkShapes(matched: readonly { label: Label; frame: VideoFrame }[]) {
     const { width, height } = frame.video;
     const [ownWidth, ownHeight] = [Math.round(1 / unit.x), Math.round(1 / unit.y)];
     const asWide = (ownWidth * height) / ownHeight;
-    if (Math.abs(asWide - width) <= Math.max(SHAPE_PIXELS_MAX, SHAPE_SHARE_MAX * width)) continue;
+    const isTurned = ownWidth === height && ownHeight === width && width !== height;
+    const isAlike = Math.abs(asWide - width) <= Math.max(SHAPE_PIXELS_MAX, SHAPE_SHARE_MAX * width);
+    if (isAlike && !isTurned) continue;
     const detail =
       `${image}: its labels are of ${ownWidth} × ${ownHeight} pixels, ` +
       `and the image has ${width} × ${height}`;

@@ -1,6 +1,7 @@
 // Labels of other tools before the frames that they are of are known, and what all formats of them
 // share. Pure.
 
+import { Failure } from "../../../../shared/errors.ts";
 import type { Bbox } from "../../../../shared/tasks/tasks.ts";
 import { withoutExtension } from "../../../../shared/wire/labeling.ts";
 
@@ -38,15 +39,24 @@ export const IMPORT_LABELS_MAX = 100_000;
 export const IMPORT_FILES_MAX = 50_000;
 export const CLASSES_MAX = 10_000;
 
+/** Folders that formats have for images and for labels, which tell nothing of an image. */
+const OF_FORMATS = /^(\.|images?|imgs?|jpegimages|labels?|annotations?|obj_train_data)$/i;
+
 /**
- * An image as labels name it: a path in one spelling. Letters with marks are one character each
- * (NFC), as systems differ in how they write them.
+ * An image as labels name it: a path in one spelling, without the folders that formats have for
+ * images and labels. Letters with marks are one character each (NFC), as systems differ in how they
+ * write them.
  */
-export const imageName = (path: string): string =>
-  path
-    .normalize("NFC")
-    .replaceAll("\\", "/")
-    .replace(/^(\.?\/)+/, "");
+export function imageName(path: string): string {
+  const parts = path.normalize("NFC").split(/[/\\]/);
+  const name = parts.pop() ?? "";
+  const folders = parts.filter((folder) => folder !== "" && !OF_FORMATS.test(folder));
+  return [...folders, name].join("/");
+}
+
+/** An image by the name that a document gives it, in the folder where the document lies. */
+export const imageBeside = (document: string, name: string): string =>
+  imageName(`${document.replaceAll("\\", "/").replace(/[^/]*$/, "")}${name}`);
 
 /** The image that a file of labels is called after, by its path without the labels' extension. */
 export const imageOfText = (path: string): string => imageName(path).replace(/\.(txt|xml)$/i, "");
@@ -104,6 +114,20 @@ export function together(all: readonly Labels[]): Labels {
     classes: [...new Set(all.flatMap(({ classes }) => classes))],
     leftOut: all.reduce((sum, { leftOut }) => sum + leftOut, 0),
     notes: [...all.flatMap((one) => one.notes), ...notes],
-    frameIds: new Map(all.flatMap(({ frameIds }) => [...frameIds])),
+    frameIds: oneIdEach(all.flatMap(({ frameIds }) => [...frameIds])),
   };
+}
+
+/** The frames of images; fails with `invalid_request` where one image has two. */
+export function oneIdEach(pairs: readonly (readonly [string, string])[]): Map<string, string> {
+  const frameIds = new Map<string, string>();
+  for (const [image, frameId] of pairs) {
+    const known = frameIds.get(image) ?? frameId;
+    if (known !== frameId) {
+      const detail = `${image} has two frame_ids: ${known} and ${frameId}`;
+      throw new Failure("invalid_request", detail);
+    }
+    frameIds.set(image, frameId);
+  }
+  return frameIds;
 }

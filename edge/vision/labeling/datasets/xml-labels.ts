@@ -15,7 +15,7 @@ import {
   boxShape,
   counted,
   distinct,
-  imageName,
+  imageBeside,
   imageOfText,
   type Label,
   type Labels,
@@ -78,17 +78,35 @@ const sideOf = (text: string): number | undefined => {
   return side > 0 && Number.isFinite(side) ? side : undefined;
 };
 
-function ringIn(file: string, rings: number[][], budget: MaskBudget): number[] | null {
+/** The mask of polygons: a rectangle is its box; without an area it is left out, and counted. */
+function ringShape(
+  file: string,
+  rings: number[][],
+  budget: MaskBudget,
+): Pick<Label, "box" | "polygon"> {
   if (rings.flat().some((value) => !Number.isFinite(value))) {
     throw refusal(file, "a polygon's corners must be numbers");
   }
   try {
     const ring = ringOfPolygons(rings, budget);
-    return ring && isRectangle(ring) ? null : ring;
+    return ring && isRectangle(ring)
+      ? { box: boxAround(ring), polygon: null }
+      : { box: null, polygon: ring ?? [] };
   } catch (thrown) {
     if (thrown instanceof BrokenMask) throw refusal(file, thrown.message);
     throw thrown;
   }
+}
+
+/** An object's box, where one is told, and its outline. */
+function shapeOf(
+  box: Bbox | null,
+  outline: Pick<Label, "box" | "polygon"> | null,
+  rotation: number,
+): Pick<Label, "box" | "polygon"> {
+  if (!box) return outline ?? { box: null, polygon: [] };
+  const polygon = outline?.polygon?.length ? outline.polygon : null;
+  return polygon ? { box, polygon } : boxShape(box, rotation);
 }
 
 const BOX_FORM = "a box must be four numbers";
@@ -116,6 +134,10 @@ export interface VocFile {
   leftOut: number;
 }
 
+/** The image of a document; none where it names none. */
+const imageIn = (document: string, name: string) =>
+  name === "" ? "" : imageBeside(document, name);
+
 /** What an XML document of Pascal VOC holds. Fails with `invalid_request`. */
 export function vocFile({ name, root }: XmlFile): VocFile {
   const size = childOf(root, "size");
@@ -124,7 +146,7 @@ export function vocFile({ name, root }: XmlFile): VocFile {
   const taken = all.filter((object) => !childOf(object, "robndbox") || childOf(object, "bndbox"));
   return {
     name,
-    image: imageName(textOf(root, "filename")),
+    image: imageIn(name, textOf(root, "filename")),
     unit: unitOf(sideOf(textOf(size, "width")), sideOf(textOf(size, "height"))),
     leftOut: all.length - taken.length,
     objects: taken.map((object) => {
@@ -137,18 +159,18 @@ export function vocFile({ name, root }: XmlFile): VocFile {
       if (!corners && rings.length === 0) {
         throw refusal(name, "an object has neither a bndbox nor a polygon");
       }
-      return { class: className, corners, rotation: rotationOf(name, object), rings };
+      return { class: className, corners, rotation: rotationOf(object), rings };
     }),
   };
 }
 
 /** The degrees by which CVAT turned an object's box, which it writes among its attributes. */
-function rotationOf(file: string, object: XmlElement): number {
+function rotationOf(object: XmlElement): number {
   const attributes = childrenOf(childOf(object, "attributes") ?? object, "attribute");
   const own = attributes.find((attribute) => textOf(attribute, "name") === "rotation");
   const degrees = own ? numberOf(textOf(own, "value")) : 0;
-  if (!Number.isFinite(degrees)) throw refusal(file, "a rotation must be a number");
-  return degrees;
+  // Another tool's own attribute may be called so.
+  return Number.isFinite(degrees) ? degrees : 0;
 }
 
 /**
@@ -183,12 +205,9 @@ export function vocLabels(files: readonly VocFile[], isKnown: (file: string) => 
     images.push(image);
     return objects.map(({ class: className, corners, rotation, rings }): Label => {
       const shifted = rings.map((ring) => ring.map((value) => value - first));
-      const polygon = ringIn(name, shifted, budget);
       const box = corners && boxBetween(corners, first);
-      const shape =
-        box && !polygon
-          ? boxShape(box, rotation)
-          : { box: box ?? (polygon ? null : boxAround(shifted.flat())), polygon };
+      const outline = shifted.length > 0 ? ringShape(name, shifted, budget) : null;
+      const shape = shapeOf(box, outline, rotation);
       return { image, class: className, ...shape, unit, confidence: null };
     });
   });
@@ -239,10 +258,10 @@ export function cvatLabels({ name: file, root }: XmlFile): Labels {
         return [];
       }
       if (!own.label) throw refusal(file, "a shape has no label");
-      const found = ring ? ringShape(file, ring, budget) : cvatBox(file, own);
+      const found = ring ? ringShape(file, [ring], budget) : cvatBox(file, own);
       return [
         {
-          image: imageName(name),
+          image: imageIn(file, name),
           class: own.label,
           ...found,
           unit: unitOf(sideOf(width), sideOf(height)),
@@ -258,7 +277,7 @@ export function cvatLabels({ name: file, root }: XmlFile): Labels {
     textOf(label, "name"),
   );
   const { images: once, notes } = distinct(
-    images.map(({ attributes }) => imageName(attributes.name ?? "")),
+    images.map(({ attributes }) => imageIn(file, attributes.name ?? "")),
   );
   const kinds = [...leftOut].map(([kind, count]) => `${count} ${kind}`).join(", ");
   return {
@@ -269,16 +288,6 @@ export function cvatLabels({ name: file, root }: XmlFile): Labels {
     notes: [...notes, ...(kinds ? [`left out, as neither boxes nor polygons: ${kinds}`] : [])],
     frameIds: new Map(),
   };
-}
-
-/** A polygon; a rectangle, or a ring without an area, is the box around it. */
-function ringShape(
-  file: string,
-  corners: number[],
-  budget: MaskBudget,
-): Pick<Label, "box" | "polygon"> {
-  const polygon = ringIn(file, [corners], budget);
-  return { box: polygon ? null : orderedBox(file, boxAround(corners)), polygon };
 }
 
 function cvatBox(

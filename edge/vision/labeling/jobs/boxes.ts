@@ -35,10 +35,13 @@ export function polygonInside(polygon: readonly number[], size: FrameSize): Boxe
   const given = polygon.flatMap((x, index): Corner[] =>
     index % 2 === 0 ? [[x, polygon[index + 1] as number]] : [],
   );
-  const inside = ([0, 1] as const).reduce<readonly Corner[]>((ring, axis) => {
+  const cut = ([0, 1] as const).reduce<readonly Corner[]>((ring, axis) => {
     const length = axis === 0 ? size.width : size.height;
     return clipped(clipped(ring, axis, { bound: 0, sign: 1 }), axis, { bound: length, sign: -1 });
   }, given);
+  const isCut = cut.some(([x, y], index) => x !== given[index]?.[0] || y !== given[index]?.[1]);
+  // A bridge to a piece that lies outside is left as a line that goes to the border and back.
+  const inside = isCut ? withoutSpikes(cut) : cut;
   const [first] = inside;
   if (!first || Math.abs(signedArea(inside)) < AREA_MIN) return null;
   const extent = inside.reduce<Bbox>(
@@ -52,6 +55,36 @@ export function polygonInside(polygon: readonly number[], size: FrameSize): Boxe
   );
   const bbox = insideFrame(extent, size);
   return bbox && { polygon: inside.flat(), bbox };
+}
+
+/** A ring without the corners at which it turns back the way it came. */
+function withoutSpikes(ring: readonly Corner[]): readonly Corner[] {
+  let kept = ring;
+  // Once from each half: what spans the ring's end is seen from the other one.
+  for (let unchanged = 0; unchanged < 2; ) {
+    const half = kept.length >> 1;
+    const fewer = passed([...kept.slice(half), ...kept.slice(0, half)]);
+    unchanged = fewer.length === kept.length ? unchanged + 1 : 0;
+    kept = fewer;
+  }
+  return kept.length === ring.length ? ring : kept;
+}
+
+/** The corners of a line without those at which it turns back. */
+function passed(line: readonly Corner[]): Corner[] {
+  const kept: Corner[] = [];
+  for (const corner of line) {
+    kept.push(corner);
+    while (kept.length > 2 && turnsBack(kept.slice(-3))) kept.splice(-2, 1);
+  }
+  return kept;
+}
+
+function turnsBack(corners: readonly Corner[]): boolean {
+  const [[ax, ay], [bx, by], [cx, cy]] = corners as [Corner, Corner, Corner];
+  const cross = (bx - ax) * (cy - by) - (by - ay) * (cx - bx);
+  const along = (bx - ax) * (cx - bx) + (by - ay) * (cy - by);
+  return Math.abs(cross) < AREA_MIN && along <= 0;
 }
 
 /** Square pixels below which a polygon is a line: the rounding of its corners, and no more. */

@@ -101,7 +101,7 @@ describe("an archive", () => {
     );
     expect(found).toMatchObject({
       stored_annotations: 1,
-      unmatched: ["gone.jpg"],
+      unmatched: ["VOC/gone.jpg"],
       unmatched_annotations: 2,
       left_out: 0,
       notes: ["1 image of the archive not taken: upload them", "1 file not read: VOC/notes.doc"],

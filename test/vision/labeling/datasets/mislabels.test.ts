@@ -1,88 +1,20 @@
 // Imports whose names and shapes are easily taken for others: labels go where they belong, or are
 // refused or left out in words.
 
-import { sql } from "drizzle-orm";
-import { zipSync } from "fflate";
-import { beforeAll, describe, expect, it } from "vitest";
-import { AnnotationPage, ImportRecord } from "../../../../shared/wire/labeling.ts";
+import { describe, expect, it } from "vitest";
+import { frameFinder } from "../../../../edge/vision/labeling/datasets/image-names.ts";
+import { ImportRecord } from "../../../../shared/wire/labeling.ts";
 import { frameId } from "../../../../shared/wire/vision.ts";
-import { type Person, register } from "../../../support/vision.ts";
-import { createWorld, type World } from "../../../support/world.ts";
-
-let world: World;
-let admin: Person;
-const [WIDTH, HEIGHT] = [200, 100];
-
-beforeAll(async () => {
-  world = await createWorld({ services: ["vision"] });
-  admin = await register(world.urls.vision);
-});
-
-/** A project with stills and videos of these names; the ids are by their names. */
-async function projectWith(...files: (string | { name: string; frames: number })[]) {
-  const { body } = await admin.ask("POST", "/projects", { name: "Names" });
-  const [projectId, workspaceId] = [String(body.project_id), String(body.workspace_id)];
-  const ids = new Map<string, string>();
-  for (const file of files) {
-    const { name, frames } = typeof file === "string" ? { name: file, frames: 1 } : file;
-    const id = crypto.randomUUID();
-    ids.set(name, id);
-    await world.visionDatabase.execute(sql`
-      INSERT INTO video (id, workspace_id, project_id, filename, storage_key, source, state, bytes,
-        content_type, width, height, fps, duration_seconds, frame_count, time_base)
-      VALUES (${id}::uuid, ${workspaceId}::uuid, ${projectId}::uuid, ${name}, 'none', 'image',
-        'ready', 1, 'image/jpeg', ${WIDTH}::int, ${HEIGHT}::int, 1, 0, ${frames}::int, '{1,1}')`);
-  }
-  const names = new Map([...ids].map(([name, id]) => [id, name]));
-  return { projectId, ids, names };
-}
-type Target = Awaited<ReturnType<typeof projectWith>>;
-
-const coco = (file_name: string, more: object = {}) => ({
-  images: [{ id: 1, file_name }],
-  categories: [{ id: 1, name: "x" }],
-  annotations: [{ image_id: 1, category_id: 1, bbox: [50, 40, 100, 20] }],
-  ...more,
-});
-const send = ({ projectId }: Target, labels: object) =>
-  admin.ask("POST", "/import", { project_id: projectId, ...labels });
-type Answer = Awaited<ReturnType<typeof send>>;
-
-const bytesOf = (text: string) => new TextEncoder().encode(text);
-const zipOf = (files: Record<string, string>) =>
-  zipSync(Object.fromEntries(Object.entries(files).map(([name, text]) => [name, bytesOf(text)])));
-function sendZip({ projectId }: Target, zip: Uint8Array | Record<string, string>) {
-  const form = new FormData();
-  form.append("project_id", projectId);
-  const bytes = zip instanceof Uint8Array ? zip : zipOf(zip);
-  form.append("file", new Blob([new Uint8Array(bytes)]), "labels.zip");
-  return admin.ask("POST", "/import/archive", form);
-}
-
-/** What an import stored: the file and frame, the class, the box and the polygon of each. */
-async function stored({ names }: Target, { status, body }: Answer) {
-  expect([status, body.detail]).toEqual([201, undefined]);
-  const { job, notes, left_out } = ImportRecord.parse(body);
-  const listed = await admin.ask("GET", `/jobs/${job.job_id}/annotations?limit=1000`);
-  const round = (values: readonly number[]) => values.map((value) => Math.round(value * 10) / 10);
-  const annotations = AnnotationPage.parse(listed.body).items.map((one) => {
-    const [video = "", frame = ""] = one.frame_id.split(".");
-    return {
-      on: `${names.get(video)} ${frame}`,
-      class: one.class,
-      bbox: round(one.bbox),
-      polygon: one.polygon && round(one.polygon),
-      confidence: one.confidence,
-    };
-  });
-  return { notes, left_out, annotations };
-}
-const only = async (target: Target, answer: Answer) => {
-  const { annotations } = await stored(target, answer);
-  expect(annotations).toHaveLength(1);
-  return annotations[0] as NonNullable<(typeof annotations)[0]>;
-};
-const detail = ({ status, body }: Answer) => [status, String(body.detail)];
+import {
+  coco,
+  detail,
+  only,
+  projectWith,
+  send,
+  sendZip,
+  stored,
+  zipOf,
+} from "../../../support/import-world.ts";
 
 describe("a label is of the image", () => {
   it("whose whole name it tells, before any that is like it", async () => {
@@ -141,12 +73,106 @@ describe("a label is of the image", () => {
     const one = await projectWith("1.jpg");
     const two = { images: ["cam1", "cam2"].map((of, id) => ({ id, file_name: `${of}/1.jpg` })) };
     const answer = await send(one, { coco: coco("", { ...two, annotations: [] }) });
-    expect(detail(answer)).toEqual([
-      422,
-      "which image is meant: cam1/1.jpg and cam2/1.jpg are one image of the project",
+    const meant = "which image is meant: cam1/1.jpg and cam2/1.jpg are one image of the project";
+    expect(detail(answer)).toEqual([422, meant]);
+    // The bare names of documents in folders of their own.
+    const box =
+      "<object><name>x</name><bndbox><xmin>5</xmin><ymin>5</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></object>";
+    const bare = `<annotation><filename>1.jpg</filename>${box}</annotation>`;
+    const voc = { "cam1/1.xml": bare, "cam2/1.xml": bare };
+    expect(detail(await sendZip(one, voc))).toEqual([422, meant]);
+    const found = await stored(folders, await sendZip(folders, voc));
+    expect(found.annotations.map(({ on }) => on).toSorted()).toEqual([
+      "cam1/1.jpg 0",
+      "cam2/1.jpg 0",
     ]);
     const clip = await projectWith("clip_000003.png", { name: "clip.mp4", frames: 9 });
     expect(detail(await send(clip, yolo("clip_000003")))[0]).toBe(422);
+  });
+
+  it("of the same path, before one that lies deeper, and of no folder that contradicts it", async () => {
+    const target = await projectWith("1.jpg", "cam1/1.jpg", "x/cam1/1.jpg");
+    for (const name of ["1.jpg", "cam1/1.jpg", "x/cam1/1.jpg"]) {
+      const { on } = await only(target, await send(target, { coco: coco(name) }));
+      expect(on).toBe(`${name} 0`);
+    }
+    const apart = await projectWith("site2/cam1/1.jpg", "site1/cam2/1.jpg");
+    expect(detail(await send(apart, { coco: coco("site1/cam1/1.jpg") }))).toEqual([
+      422,
+      "which image is meant: site1/cam1/1.jpg may be site2/cam1/1.jpg and site1/cam2/1.jpg",
+    ]);
+    const sets = await projectWith("train/images/1.jpg", "valid/images/1.jpg");
+    const text = "0 .5 .5 .2 .2\n";
+    const yolo = {
+      "data.yaml": "names: [x]\n",
+      "train/labels/1.txt": text,
+      "valid/labels/1.txt": text,
+    };
+    const { annotations } = await stored(sets, await sendZip(sets, yolo));
+    expect(annotations.map(({ on }) => on).toSorted()).toEqual([
+      "train/images/1.jpg 0",
+      "valid/images/1.jpg 0",
+    ]);
+    const twice = await projectWith("scan.tif.jpg", "scan.jpg");
+    const double = { "classes.txt": "x\n", "labels/scan.tif.txt": text };
+    expect(detail(await sendZip(twice, double))[0]).toBe(422);
+  });
+
+  it("that is surest meant, while a name that is only like it is of none", async () => {
+    const target = await projectWith("a.jpg");
+    const images = ["a.jpg", "a.png"].map((file_name, id) => ({ id, file_name }));
+    const annotations = [
+      { image_id: 0, category_id: 1, bbox: [1, 1, 9, 9] },
+      { image_id: 1, category_id: 1, bbox: [50, 50, 9, 9] },
+    ];
+    const answer = await send(target, { coco: coco("", { images, annotations }) });
+    expect(await only(target, answer)).toMatchObject({ bbox: [1, 1, 10, 10] });
+    expect(ImportRecord.parse(answer.body)).toMatchObject({
+      unmatched: ["a.png"],
+      unmatched_annotations: 1,
+    });
+  });
+
+  it("of its own export, where two of them come together", async () => {
+    const target = await projectWith(
+      { name: "a/clip.mp4", frames: 9 },
+      { name: "b/clip.mp4", frames: 9 },
+    );
+    const exported = (video: string) => {
+      const frame_id = frameId(target.ids.get(video) ?? "", 3);
+      return JSON.stringify(
+        coco("", { images: [{ id: 1, file_name: "clip_000003.jpg", frame_id }] }),
+      );
+    };
+    const zip = {
+      "A/annotations/instances_train.json": exported("a/clip.mp4"),
+      "B/annotations/instances_train.json": exported("b/clip.mp4"),
+    };
+    const { annotations } = await stored(target, await sendZip(target, zip));
+    expect(annotations.map(({ on }) => on).toSorted()).toEqual(["a/clip.mp4 3", "b/clip.mp4 3"]);
+    const one = {
+      "A/annotations/a.json": exported("a/clip.mp4"),
+      "A/annotations/b.json": exported("b/clip.mp4"),
+    };
+    expect(detail(await sendZip(target, one))).toEqual([
+      422,
+      expect.stringMatching(/^A\/clip_000003\.jpg has two frame_ids: /),
+    ]);
+  });
+
+  it("of many thousand that are called alike", async () => {
+    const many = Array.from({ length: 3_000 }, (_, index) => `cam${index}/1.jpg`);
+    const videos = many.map((filename, index) => ({
+      id: `00000000-0000-4000-8000-${String(index).padStart(12, "0")}`,
+      filename,
+      frame_count: 1,
+      width: 1,
+      height: 1,
+    }));
+    const find = frameFinder(videos);
+    const found = many.map((name) => find(`x/images/${name}`));
+    expect(found).toMatchObject(videos.map((video) => ({ video })));
+    expect(find("1.jpg")).toMatchObject({ among: many.slice(0, 6) });
   });
 
   it("whose frame an export of ours tells, whatever else is called so", async () => {
@@ -162,7 +188,6 @@ describe("a label is of the image", () => {
       "frames.csv": `image,frame_id\nimages/train/clip_000003.jpg,${clip}\n`,
     };
     expect(await only(target, await sendZip(target, yolo))).toMatchObject({ on: "clip.mp4 3" });
-    // Of a dataset that came from elsewhere the names tell.
     const other = await projectWith({ name: "clip.mp4", frames: 9 });
     expect(await only(other, await sendZip(other, yolo))).toMatchObject({ on: "clip.mp4 3" });
   });
@@ -216,7 +241,22 @@ describe("a class is the one", () => {
         422,
         `three/labels/a.txt: which of these names its classes: one/${name}, two/${name}?`,
       ]);
+      // Lists that agree are one.
+      const { annotations: agreed } = await stored(
+        target,
+        await sendZip(target, { [`one/${name}`]: one, [`two/${name}`]: one, "three/a.txt": text }),
+      );
+      expect(agreed.map((found) => found.class)).toEqual(["cat"]);
     }
+    const nearer = {
+      "data.yaml": "names: [cat, dog]\n",
+      "labels/train/classes.txt": "dog\ncat\n",
+      "labels/train/a.txt": text,
+    };
+    expect(detail(await sendZip(target, nearer))).toEqual([
+      422,
+      "labels/train/a.txt: which of these names its classes: labels/train/classes.txt, data.yaml?",
+    ]);
   });
 
   it("or the import is refused in words that name the file, the line and the rule", async () => {
@@ -281,6 +321,12 @@ describe("a shape", () => {
     const found = await stored(target, await sendZip(target, yolo));
     expect(found.annotations).toMatchObject([{ bbox: [110, 40, 130, 60], polygon: null }]);
     expect(found.notes).toEqual(["key points of 1 object not taken: boxes and masks are"]);
+    // The names beside the labels tell nothing of key points.
+    const named = await stored(
+      target,
+      await sendZip(target, { ...yolo, "labels/classes.txt": "x\n" }),
+    );
+    expect(named.annotations).toMatchObject([{ polygon: null }]);
     const short = { ...yolo, "labels/a.txt": "0 0.6 0.5 0.1 0.2 0.59 0.51\n" };
     expect(detail(await sendZip(target, short))).toEqual([
       422,
@@ -319,6 +365,50 @@ describe("a shape", () => {
     const ring = { "classes.txt": "x\n", "a.txt": "0 0.1 0.1 0.2 0.2 0.3 0.3\n" };
     const flat = await stored(target, await sendZip(target, ring));
     expect(flat).toMatchObject({ annotations: [], left_out: 1, notes: gone });
+    const line = [[10, 10, 20, 20, 30, 30]];
+    expect(await imported({ segmentation: line })).toMatchObject({ left_out: 1, notes: gone });
+    const cvat =
+      '<annotations><image name="a.jpg" width="200" height="100">' +
+      '<polygon label="x" points="10,10;20,20;30,30"/></image></annotations>';
+    expect(await stored(target, await sendZip(target, { "a.xml": cvat }))).toMatchObject({
+      annotations: [],
+      left_out: 1,
+      notes: gone,
+    });
+    const posed = await imported({ keypoints: [1, 2, 2] });
+    expect(posed).toMatchObject({ annotations: [], left_out: 1 });
+    expect(posed.notes).toContain("key points of 1 object not taken: boxes and masks are");
+  });
+
+  it("of several pieces, one of them outside, has the box of the others", async () => {
+    const target = await projectWith("a.jpg");
+    const pieces = [
+      [100, 40, 120, 40, 120, 60, 100, 60],
+      [300, 40, 310, 40, 310, 50, 300, 50],
+    ];
+    const annotations = [{ image_id: 1, category_id: 1, segmentation: pieces }];
+    const answer = await send(target, { coco: coco("a.jpg", { annotations }) });
+    expect(await only(target, answer)).toMatchObject({ bbox: [100, 40, 120, 60] });
+  });
+
+  it("is taken beside what other tools write where ours writes something", async () => {
+    const target = await projectWith("a.jpg");
+    const more = {
+      images: [{ id: 1, file_name: "a.jpg", frame_id: 7 }],
+      annotations: [
+        {
+          image_id: 1,
+          category_id: 1,
+          bbox: [1, 1, 9, 9],
+          score: 87,
+          attributes: ["red"],
+          keypoints: null,
+        },
+      ],
+    };
+    const found = await stored(target, await send(target, { coco: coco("a.jpg", more) }));
+    expect(found.annotations).toMatchObject([{ bbox: [1, 1, 10, 10], confidence: null }]);
+    expect(found.notes).toEqual(["1 score not taken: not from 0 to 1"]);
   });
 
   it("has the score of COCO as its confidence, and images of no told size their own", async () => {
@@ -337,7 +427,7 @@ describe("a shape", () => {
 describe("a folder of COCO", () => {
   it("gives its instances once, beside key points, captions and segments", async () => {
     const target = await projectWith("a.jpg");
-    const [instances] = [coco("a.jpg")];
+    const instances = coco("a.jpg");
     const person = { image_id: 1, category_id: 1, bbox: [50, 40, 100, 20], keypoints: [1, 2, 2] };
     const files = {
       "annotations/instances_train.json": JSON.stringify(instances),
@@ -357,10 +447,15 @@ describe("a folder of COCO", () => {
     const found = await stored(target, await sendZip(target, files));
     expect(found.annotations).toHaveLength(1);
     expect(found.notes).toEqual([
-      "annotations/person_keypoints_train.json not read: its objects are those of the instances " +
-        "beside it",
+      "1 image labeled by another file or entry of their name too: taken together",
+      "1 object with key points taken once, as the instances beside have them too",
       "2 files not read: annotations/captions_train.json, annotations/panoptic_train.json",
     ]);
+    // Other objects with key points are their own.
+    const hand = { ...person, bbox: [1, 1, 9, 9] };
+    const hands = JSON.stringify({ ...instances, annotations: [hand] });
+    const two = await stored(target, await sendZip(target, { ...files, "hands.json": hands }));
+    expect(two.annotations).toHaveLength(2);
     const alone = {
       "person_keypoints_train.json": files["annotations/person_keypoints_train.json"],
     };

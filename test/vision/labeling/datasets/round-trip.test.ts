@@ -51,6 +51,8 @@ const STILLS: [filename: string, bytes: () => Promise<Buffer>, extension: string
   ["web.webp", () => image(64, 64, 130).webp().toBuffer(), ".webp"],
   ["turned.jpg", () => image(80, 60, 160).withMetadata({ orientation: 6 }).jpeg().toBuffer(), null],
   ["SAME.png", () => image(50, 40, 230).png().toBuffer(), ".png"],
+  ["cam1/1.png", () => image(40, 40, 30).png().toBuffer(), ".png"],
+  ["cam2/1.png", () => image(40, 40, 40).png().toBuffer(), ".png"],
 ];
 
 beforeAll(async () => {
@@ -103,6 +105,8 @@ const COCO = {
     { image_id: 5, category_id: 1, bbox: [1, 2, 3, 4] },
     { image_id: 5, category_id: 0, bbox: [0, 10.25, 0.5, 20] },
     { image_id: 5, category_id: 2, bbox: [49.75, 39.5, 0.25, 0.5] },
+    { image_id: 6, category_id: 0, bbox: [1, 1, 8, 8] },
+    { image_id: 7, category_id: 0, bbox: [20, 20, 8, 8] },
   ],
 };
 
@@ -133,6 +137,12 @@ function sameNumbers(found: number[], wanted: number[], tolerance: number) {
   }
 }
 
+it("files that were sent with their folders keep them", async () => {
+  const listed = await admin.ok("GET", `/projects/${projectId}/videos`);
+  const names = JSON.stringify(listed);
+  expect([names.includes('"cam1/1.png"'), names.includes('"cam2/1.png"')]).toEqual([true, true]);
+});
+
 describe("a dataset", () => {
   // Shares of six decimals, of at most 200 pixels; thousandths of a pixel; single precision.
   const TOLERANCES = { yolo: 2e-4, "yolo-seg": 2e-4, coco: 1e-5, voc: 6e-4, cvat: 6e-4 };
@@ -150,7 +160,7 @@ describe("a dataset", () => {
       form,
     );
     expect(back).toMatchObject({ unmatched: [], unmatched_annotations: 0, left_out: 0 });
-    expect(back.notes).toEqual(["6 images of the archive not taken: upload them"]);
+    expect(back.notes).toEqual(["8 images of the archive not taken: upload them"]);
     expect(back.job.video_ids).toHaveLength(STILLS.length);
     const [wanted, found] = [await annotationsOf(jobId), await annotationsOf(back.job.job_id)];
     expect(found.map(([video, name]) => [video, name])).toEqual(
@@ -180,8 +190,8 @@ describe("a dataset", () => {
       const entry = entries[`images/train/${name}`];
       expect([name, entry && Buffer.from(entry).equals(bytes)]).toEqual([name, extension !== null]);
     }
-    expect(twice).toBe(2);
-    expect(summary).toMatchObject({ original_images: 5 });
+    expect(twice).toBe(4);
+    expect(summary).toMatchObject({ original_images: 7 });
     const turned = Buffer.from(entries["images/train/turned_000000.jpg"] ?? []);
     expect(await sharp(turned).metadata()).toMatchObject({ width: 60, height: 80 });
     expect((await sharp(turned).metadata()).orientation ?? 1).toBe(1);
@@ -202,7 +212,7 @@ describe("a dataset", () => {
     const { entries } = await exported({ format: "coco", rectangles: false, val_share: 0 });
     const json = new TextDecoder().decode(entries["annotations/instances_train.json"]);
     const { annotations } = JSON.parse(json) as { annotations: { segmentation: unknown[] }[] };
-    expect(annotations.filter(({ segmentation }) => segmentation.length === 0)).toHaveLength(6);
+    expect(annotations.filter(({ segmentation }) => segmentation.length === 0)).toHaveLength(8);
   });
 
   it("has no `path` in its data.yaml, which would be that of another folder", async () => {
