@@ -55,6 +55,8 @@ const Segmentation = z.union(
   ],
   SEGMENTATION_FORM,
 );
+/** Some tools count scores in percent, or otherwise. */
+const SCORE_MAX = 1_000_000;
 /** Characters of a file's name, with the folders it lies in. */
 const FILE_NAME_MAX = 4_096;
 
@@ -89,7 +91,7 @@ export const Coco = z.object({
             "polygons, or run lengths as numbers or packed; kept as one ring, which visits several " +
             "pieces and holes over bridges of no width",
         }),
-        score: z.number().nullish().meta({
+        score: z.number().min(-SCORE_MAX).max(SCORE_MAX).nullish().meta({
           description: "becomes its confidence, where it is one from 0 to 1",
         }),
         keypoints: z.unknown().optional().meta({ description: "not taken, and counted" }),
