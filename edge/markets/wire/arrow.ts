@@ -17,7 +17,7 @@ import {
   Utf8,
 } from "apache-arrow";
 import { int64s, packedFlags } from "./pages.ts";
-import { type AnswerColumn, type Table as AnswerTable, MICROS_A_MILLI } from "./record.ts";
+import { type AnswerColumn, type Table as AnswerTable, factorOf } from "./record.ts";
 
 const TYPES: Readonly<Record<AnswerColumn["kind"], DataType>> = {
   instant: new TimestampMicrosecond("UTC"),
@@ -66,7 +66,7 @@ function arrowData(column: AnswerColumn, length: number): Data {
     return makeData({ type: type as Bool, length, nullCount: 0, data });
   }
   const floats = numbers as Float64Array;
-  const factor = column.kind === "instant" ? MICROS_A_MILLI : 1;
+  const factor = factorOf(column.kind);
   const data =
     column.kind === "number"
       ? floats

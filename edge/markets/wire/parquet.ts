@@ -16,7 +16,7 @@ import {
   packedBits,
   packedCodes,
 } from "./pages.ts";
-import { type AnswerColumn, MICROS_A_MILLI, type Table } from "./record.ts";
+import { type AnswerColumn, factorOf, type Table } from "./record.ts";
 
 const utf8 = new TextEncoder();
 const MAGIC = utf8.encode("PAR1");
@@ -172,9 +172,6 @@ function encoded(column: AnswerColumn, nulls: number): EncodedColumn {
     bounds,
   };
 }
-
-/** Instants are microseconds in binary formats, which is what most frame libraries count in. */
-const factorOf = (kind: AnswerColumn["kind"]) => (kind === "instant" ? MICROS_A_MILLI : 1);
 
 function encodedInt64s(
   values: Float64Array,

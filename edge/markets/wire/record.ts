@@ -24,7 +24,10 @@ export type AnswerColumn = {
 );
 
 /** The store keeps instants in milliseconds; binary formats count in microseconds. */
-export const MICROS_A_MILLI = 1_000;
+const MICROS_A_MILLI = 1_000;
+
+/** What binary formats multiply the milliseconds of an instant by; 1 for other columns. */
+export const factorOf = (kind: AnswerColumn["kind"]) => (kind === "instant" ? MICROS_A_MILLI : 1);
 
 /** Rows as typed columns: a row group of Parquet, a record batch of Arrow. */
 export interface Table {
