@@ -268,8 +268,7 @@ function people({ labelers, predictionsADay }: Use): Work {
       objectRequests: 1 + messages / 20,
       objectSeconds: answerSeconds + 0.002,
     }),
-    // Each isolate lists the nodes once a second
-    // (BELIEVED_MS, edge/vision/serving/predict/direct.ts).
+    // Each isolate lists the nodes once a second (NODE_LIST_SECONDS, edge/vision/config.ts).
     times(isPredicting * isolates * MONTH_SECONDS, { statements: 1, answerBytes: 692 }),
     // Each isolate takes of a key's requests and tells the meter what it counted, once a second
     // (edge/vision/serving/endpoints/meter-batch.ts).

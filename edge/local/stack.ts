@@ -101,6 +101,7 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
     "ACCOUNT_WORKSPACES_MAX",
     "LISTENERS_MAX",
     "IMAGE_SECONDS_MAX",
+    "NODE_LIST_SECONDS",
     "REGISTRATION",
     "BOOTSTRAP_TOKEN",
     "TEAM_WORKSPACE",

@@ -142,6 +142,11 @@ const Variables = z.object({
    */
   IMAGE_SECONDS_MAX: whole(2, 85).default(60),
   /**
+   * For how long an isolate predicts by its list of the nodes before it reads the list again,
+   * seconds; 0: each prediction reads it. Default 1.
+   */
+  NODE_LIST_SECONDS: whole(0, 10).default(1),
+  /**
    * Prefixes of the bucket whose objects a workspace may link as videos, beyond its own
    * `ws/<workspace_id>/`: `footage/north/=<workspace_id>`, with commas between them. Unset: none.
    */

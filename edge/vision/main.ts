@@ -108,6 +108,7 @@ function openParts(environment: object, log: Log): Parts {
       accountWorkspacesMax: config.ACCOUNT_WORKSPACES_MAX,
       listenersMax: config.LISTENERS_MAX,
       imageMsMax: config.IMAGE_SECONDS_MAX * 1_000,
+      nodeListMs: config.NODE_LIST_SECONDS * 1_000,
       auditDays: config.AUDIT_DAYS,
       deviceLogDays: config.DEVICE_LOG_DAYS,
       objectGraceDays: config.OBJECT_GRACE_DAYS,

@@ -35,8 +35,8 @@ const SHADOWED_LOAD = 0.3;
 const SOAKED_LOAD = 0.8;
 /** Rounds without and with a shadow, in turn. */
 const ROUNDS = 3;
-/** An isolate believes for a second what it read of an endpoint and of its nodes. */
-const BELIEVED_MS = 1_500;
+/** Longer than an isolate uses what it read of an endpoint and of its nodes (1 s). */
+const NODE_LIST_MS = 1_500;
 const SAMPLE_SECONDS = 60;
 const SLUG = "bench";
 const print = (line: string) => process.stdout.write(`${line}\n`);
@@ -111,7 +111,7 @@ async function measureShadow(
       [on, { model_id: other.model_id, share: 1 }],
     ] as const) {
       await call("PATCH", `/endpoints/${SLUG}`, { shadow });
-      await pause(BELIEVED_MS);
+      await pause(NODE_LIST_MS);
       times.push(quantile(await atRate(rate, SECONDS, send), 0.5));
     }
   }
@@ -148,7 +148,7 @@ async function soak({ call }: ServingWorld, send: () => Promise<number>, rate: n
     print(JSON.stringify({ minute, statuses, p50, p99, memory }));
   }
   rmSync(empty, { recursive: true });
-  await pause(BELIEVED_MS);
+  await pause(NODE_LIST_MS);
   const after = (await call("GET", `/endpoints/${SLUG}/status`)) as EndpointStatus;
   const counted = after.windows["24h"].requests - before.windows["24h"].requests;
   print(`soak: ${sent} requests sent, ${counted} in the endpoint's status`);
@@ -183,7 +183,7 @@ for (const size of values.sizes.split(",").map(Number)) {
     if (SOAK_MINUTES > 0) await soak(world, named, SOAKED_LOAD * capacity);
     for (const concurrency of CONCURRENCIES.slice(0, 2)) {
       await world.hideLine();
-      await pause(BELIEVED_MS);
+      await pause(NODE_LIST_MS);
       const load = await atOnce(concurrency, SECONDS, active);
       report(`queue, ${concurrency} at once`, load, alone.get(concurrency));
     }

@@ -77,7 +77,7 @@ describe("a quantity of the script", () => {
   it.each([
     ["gpu-node/node/worker.ts", "const IDLE_MS = 15_000;"],
     ["gpu-node/node/line.ts", "const READ_BYTES = 1024 * 1024;"],
-    ["edge/vision/serving/predict/direct.ts", "const BELIEVED_MS = 1_000;"],
+    ["edge/vision/config.ts", "NODE_LIST_SECONDS: whole(0, 10).default(1),"],
     ["edge/vision/base/tally.ts", "const SEND_AFTER_MS = 3_000;"],
     ["edge/vision/serving/endpoints/meter-object.ts", "const FLUSH_MS = 10_000;"],
     ["edge/vision/fleet/devices/beats.ts", "const WHOLE_MS = DAY;"],

@@ -45,8 +45,8 @@ export interface EndpointWorld {
   two: RegisteredModel;
   /** Before each test: two other models, and no nodes. */
   fresh(): Promise<{ one: RegisteredModel; two: RegisteredModel }>;
-  /** Forgets all nodes, and waits until the service has. */
-  freshNodes(): Promise<void>;
+  /** Revokes all nodes. */
+  forgetNodes(): Promise<void>;
   /** After each test. */
   cutNodes(): void;
   /** A node that has both models open. */
@@ -65,12 +65,15 @@ export interface EndpointWorldOptions extends Pick<WorldOptions, "services"> {
   uploadBytesMax?: number;
   /** By when an image is answered: for tests that wait for it. */
   imageSecondsMax?: number;
+  /** For how long it predicts by one list of the nodes. */
+  nodeListSeconds?: number;
 }
 
 export async function createEndpointWorld({
   services = ["vision"],
   uploadBytesMax = UPLOAD_BYTES_MAX,
   imageSecondsMax = 60,
+  nodeListSeconds = 0,
 }: EndpointWorldOptions = {}): Promise<EndpointWorld> {
   const world = await createWorld({
     services,
@@ -78,6 +81,7 @@ export async function createEndpointWorld({
       vision: {
         UPLOAD_BYTES_MAX: String(uploadBytesMax),
         IMAGE_SECONDS_MAX: String(imageSecondsMax),
+        NODE_LIST_SECONDS: String(nodeListSeconds),
       },
     },
   });
@@ -104,14 +108,9 @@ export async function createEndpointWorld({
     ...(await twoModels()),
     fresh: async () => {
       await forgetNodes();
-      // The service believes no nodes to have these.
       return Object.assign(made, await twoModels(made.one));
     },
-    freshNodes: async () => {
-      await forgetNodes();
-      // Longer than the service believes which nodes are there.
-      await new Promise((done) => setTimeout(done, 1_100));
-    },
+    forgetNodes,
     cutNodes: () => {
       for (const node of nodes) node.cut();
     },

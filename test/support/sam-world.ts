@@ -135,8 +135,6 @@ export async function createSamWorld(): Promise<SamWorld> {
     async alone() {
       for (const { socket } of ends.splice(0)) socket.terminate();
       await world.visionDatabase.execute(sql`UPDATE node SET revoked_at = now()`);
-      // Longer than the service believes which nodes are there.
-      await new Promise((done) => setTimeout(done, 1_100));
     },
     async opened({ capabilities = SEGMENTING, name, ...line } = {}) {
       const node = await lineNode(world, admin, { name, capabilities });

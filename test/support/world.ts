@@ -176,6 +176,8 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
         SEALING_KEY: VISION_SEALING_KEY,
         // People of tests have an address each.
         BEHIND_CLOUDFLARE: "true",
+        // Nodes of tests come and go: each prediction reads which are connected.
+        NODE_LIST_SECONDS: "0",
         // What is deleted is gone at once, so that tests can look.
         OBJECT_GRACE_DAYS: "0",
         // Targets and webhooks of tests are on this machine.

@@ -46,6 +46,8 @@ export interface Parts {
     listenersMax: number;
     /** By when an image to predict on is answered, whoever looks. */
     imageMsMax: number;
+    /** For how long an isolate predicts by one list of the nodes. */
+    nodeListMs: number;
     /** Days that an entry of the audit log is kept. */
     auditDays: number;
     /** Days that a line of a device's log is kept. */

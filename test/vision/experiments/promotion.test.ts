@@ -184,7 +184,7 @@ describe("a promotion", () => {
     await stop();
     await w.opened();
     await act(id, "complete", { promote: true });
-    await w.freshNodes();
+    await w.forgetNodes();
     const stopAgain = await failing();
     expect(await refused(id, "rollback")).toEqual([502, "task_failed"]);
     await stopAgain();

@@ -212,7 +212,7 @@ describe("over a split", () => {
     const { results } = await read(id);
     expect(results).toMatchObject({ samples, candidate: { samples: left, failures: 0 } });
     node.cut();
-    await w.freshNodes();
+    await w.forgetNodes();
     for (let request = 0; request < 4; request++) {
       expect(await refusal(await w.predict(slug))).toEqual([503, "no_node"]);
     }

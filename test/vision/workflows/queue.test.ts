@@ -22,8 +22,6 @@ beforeAll(async () => {
 });
 beforeEach(async () => {
   await w.world.visionDatabase.execute(sql`UPDATE node SET revoked_at = now()`);
-  // Longer than the service believes which nodes are there.
-  await new Promise((elapsed) => setTimeout(elapsed, 1_100));
 });
 afterEach(async () => {
   const left = await w.world.media.list({ prefix: `ws/${w.workspaceId}/predictions/` });

@@ -487,8 +487,6 @@ describe("a run that needs a node", () => {
   it("is told that none is there", async () => {
     end?.socket.terminate();
     await w.world.visionDatabase.execute(sql`UPDATE node SET revoked_at = now()`);
-    // Longer than the service believes which nodes are there.
-    await new Promise((elapsed) => setTimeout(elapsed, 1_100));
     const refusal = await refused("/workflows/run", { definition: seeing(), inputs: { image } });
     expect(refusal).toMatchObject({ status: 503, code: "no_node" });
   });

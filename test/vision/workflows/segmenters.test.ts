@@ -20,8 +20,6 @@ beforeAll(async () => {
 });
 beforeEach(async () => {
   await w.world.visionDatabase.execute(sql`UPDATE node SET revoked_at = now()`);
-  // Longer than the service believes which nodes are there.
-  await new Promise((elapsed) => setTimeout(elapsed, 1_100));
 });
 afterEach(() => {
   for (const { socket } of ends.splice(0)) socket.terminate();

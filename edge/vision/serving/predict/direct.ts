@@ -31,13 +31,13 @@ import { subjectOf } from "./model-choice.ts";
 const NODES_MAX = 2;
 /** Nodes that are asked whether they have room: to be refused takes a millisecond, and no image. */
 const ASKED_MAX = 8;
-/** How long an isolate believes which nodes are there, and how long that they may be. */
-const BELIEVED_MS = 1_000;
-const LIKELY_MS = 10_000;
-const BELIEVED_MAX = 1_000;
+/** How old a list of nodes may be that an early look goes by. */
+const EARLY_LIST_MS = 10_000;
+/** Entries of each cache of this isolate. */
+const CACHED_MAX = 1_000;
 
-/** What this isolate heard of the nodes that may be asked, by what is asked of them. */
-const believed = new Map<string, { at: number; nodes: LineNode[] }>();
+/** The nodes that this isolate listed last, by topic: `NODE_LIST_SECONDS` says for how long. */
+const nodeLists = new Map<string, { at: number; nodes: LineNode[] }>();
 
 /** An image to predict on. */
 export interface DirectRequest {
@@ -168,7 +168,7 @@ async function signedSource(parts: Parts, model: ModelRow): Promise<SignedSource
   const known = signed.get(name);
   if (known && Math.abs(now - known.at) < SIGNED_MS) return known.source;
   const source = (await signReferences(parts, unsigned)) as SignedSource;
-  if (signed.size >= BELIEVED_MAX) signed.clear();
+  if (signed.size >= CACHED_MAX) signed.clear();
   signed.set(name, { at: now, source });
   return source;
 }
@@ -313,21 +313,22 @@ export function isModelFailure(thrown: unknown): boolean {
 
 /** The nodes that may be asked. */
 async function nodesOf(parts: Parts, { topic, list }: LineGroup): Promise<LineNode[]> {
-  const known = believed.get(topic);
+  const known = nodeLists.get(topic);
   const now = parts.clock();
-  if (known && now - known.at < BELIEVED_MS) return known.nodes;
+  if (known && now - known.at < parts.limits.nodeListMs) return known.nodes;
   const nodes = await list();
-  if (believed.size >= BELIEVED_MAX) believed.clear();
-  // That none is there is asked anew each time: one that comes is asked at once.
-  if (nodes.length > 0) believed.set(topic, { at: now, nodes });
-  else believed.delete(topic);
+  if (nodeLists.size >= CACHED_MAX) nodeLists.clear();
+  // An empty list is not kept: a node that connects is asked at once.
+  if (nodes.length > 0) nodeLists.set(topic, { at: now, nodes });
+  else nodeLists.delete(topic);
   return nodes;
 }
 
 /** Nodes as they were listed lately, without asking; none where none had what is needed open. */
 function likelyNodes({ clock }: Pick<Parts, "clock">, { topic }: LineGroup): LineNode[] {
-  const known = believed.get(topic);
-  const isLikely = known && clock() - known.at < LIKELY_MS && known.nodes.some(({ warm }) => warm);
+  const known = nodeLists.get(topic);
+  const isLikely =
+    known && clock() - known.at < EARLY_LIST_MS && known.nodes.some(({ warm }) => warm);
   return isLikely ? known.nodes : [];
 }
 

@@ -203,7 +203,6 @@ describe("a refusal", () => {
     });
     node.cut();
     await world.visionDatabase.execute(sql`UPDATE node SET revoked_at = now()`);
-    await new Promise((done) => setTimeout(done, 1_100));
     await opened({
       answer: () => ({ status: LINE_STATUS.refused, body: { code: "bad_weights", detail: "no" } }),
     });

@@ -18,7 +18,7 @@ let w: EndpointWorld;
 beforeAll(async () => {
   w = await createEndpointWorld({ uploadBytesMax: 1024 * 1024 });
 });
-beforeEach(() => w.freshNodes());
+beforeEach(() => w.forgetNodes());
 afterEach(() => w.cutNodes());
 
 const large = () => {

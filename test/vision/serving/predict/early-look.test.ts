@@ -21,7 +21,7 @@ let w: EndpointWorld;
 beforeAll(async () => {
   w = await createEndpointWorld();
 });
-beforeEach(() => w.freshNodes());
+beforeEach(() => w.forgetNodes());
 afterEach(async () => {
   w.cutNodes();
   await activate(w.one.model_id);
@@ -198,8 +198,6 @@ it("are with another node once theirs fell over, as all others are", async () =>
   const held = predict();
   const underWay = await busy.request(2);
   const falling = await heldNode();
-  // Longer than it is believed which nodes are there; then both are known.
-  await new Promise((done) => setTimeout(done, 1_100));
   const seen = predict();
   falling.answer(await falling.request(1), FOUND);
   expect((await seen).status).toBe(200);
@@ -217,8 +215,6 @@ it("give a node that came its part, though they go by an older list of nodes", a
   const first = await w.opened({ answer });
   expect(await answerOf(predict())).toEqual([200, own.one]);
   const second = await w.opened({ answer });
-  // Longer than it is believed which nodes are there; the next look has them listed.
-  await new Promise((done) => setTimeout(done, 1_100));
   for (let request = 0; request < 20; request++) {
     expect(await answerOf(predict())).toEqual([200, own.one]);
     await new Promise((done) => setTimeout(done, 50));

@@ -183,6 +183,22 @@ describe("without a node", () => {
     );
   });
 
+  it("the edge looks at no more pixels than a model was trained at", async () => {
+    const small = await registerModel(world, workspaceId, {
+      classes: ["disc", "plate"],
+      image_size: 160,
+    });
+    const file = await photo(300, 200).jpeg().toBuffer();
+    const [expected = []] = await foundByNode(small, [file]);
+    expect(expected.length).toBeGreaterThan(3);
+    const found = await foundAtEdge(file, `?confidence=${CONFIDENCE}&model_id=${small.model_id}`);
+    expect([unlike(expected, found), unlike(found, expected)]).toEqual([[], []]);
+    await activate(small);
+    const { edge } = ServeStatus.parse(await admin.ok("GET", "/serve/status"));
+    expect(edge).toEqual({ able: true, image_size: 160, reason: null });
+    await activate(model);
+  });
+
   it("a video waits for a node", async () => {
     expect(await admin.refused("POST", "/predict/video", form({ content: png() }))).toEqual([
       503,
@@ -429,8 +445,6 @@ describe("with a node", () => {
       socket.send(encodeFrame({ kind: "grant", value: 1 }));
       const opened = openModels([model.model_id], [SIDE]);
       await tell("POST", "/node/heartbeat", { tasks: [], line: true, ...opened });
-      // Longer than the service believes which nodes are there.
-      await new Promise((done) => setTimeout(done, 1_100));
       const file = await photo(300, 200).jpeg().toBuffer();
       const first = send(file);
       await expect.poll(() => asked.length).toBe(1);

@@ -27,7 +27,7 @@ beforeAll(async () => {
   w = await createEndpointWorld({ uploadBytesMax: 16 * MIB, imageSecondsMax: 30 });
   content = new Uint8Array(await noiseImage(96, 54).png().toBuffer());
 });
-beforeEach(() => w.freshNodes());
+beforeEach(() => w.forgetNodes());
 afterEach(async () => {
   w.cutNodes();
   await way?.close();
@@ -76,12 +76,7 @@ async function warmedUp(slug: string): Promise<number> {
 }
 
 /** A node that is asked where those that have the model open cannot. */
-async function beside() {
-  const other = await w.opened({ loaded: [] });
-  // Longer than the service believes which nodes are there.
-  await new Promise((done) => setTimeout(done, 1_100));
-  return other;
-}
+const beside = () => w.opened({ loaded: [] });
 
 /** A real node with so many requests in its hands, on which it does nothing. */
 async function withRequestsInHands(slug: string) {

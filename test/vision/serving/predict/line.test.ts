@@ -22,7 +22,6 @@ import {
   registerModel,
 } from "../../../support/registered-model.ts";
 import { type Person, register, scriptedNode } from "../../../support/scripted-node.ts";
-import { beginTransaction } from "../../../support/transactions.ts";
 import { createWorld, type World } from "../../../support/world.ts";
 
 const FOUND: LineAnswer = {
@@ -59,7 +58,6 @@ beforeAll(async () => {
 beforeEach(async () => {
   ends = [];
   await world.visionDatabase.execute(sql`UPDATE node SET revoked_at = now()`);
-  // A model that the service believes no nodes to have.
   model = await activeModel(world, workspaceId, { classes: ["disc"], weightsOf: first });
 });
 afterEach(() => {
@@ -255,31 +253,6 @@ describe("a request", () => {
     stop();
   });
 
-  it("asks the database for no nodes while it is known that one has a line", async () => {
-    const end = await opened();
-    let count = 0;
-    const answered = async () => {
-      const answer = predict();
-      end.answer(await end.request(++count), FOUND);
-      return (await answer).status;
-    };
-    // What is known is known for a second: on a busy machine more than one look may be too late.
-    let wasFree = false;
-    for (let attempt = 0; attempt < 10 && !wasFree; attempt++) {
-      expect(await answered()).toBe(200);
-      const others = await beginTransaction(world.visionDatabase);
-      await others.query("LOCK TABLE node");
-      const locked = answered();
-      wasFree = await Promise.race([
-        locked.then(() => true),
-        new Promise<false>((late) => setTimeout(() => late(false), 3_000)),
-      ]);
-      await others.commit();
-      expect(await locked).toBe(200);
-    }
-    expect(wasFree).toBe(true);
-  });
-
   it.each([
     ["unsupported_media", [415, "unsupported_media"]],
     ["bad_weights", [502, "task_failed"]],
@@ -310,7 +283,6 @@ describe("a request for masks", () => {
   const runs = { size: [48, 64], counts: [1, 10, 64 * 48 - 11] };
   const [box] = FOUND.predictions;
   let outlining: RegisteredModel | undefined;
-  // As above: one that the service believes no nodes to have.
   beforeEach(async () => {
     const shape = { classes: ["disc"], task: "segmentation" as const, weightsOf: outlining };
     outlining = await registerModel(world, workspaceId, shape);
@@ -490,7 +462,6 @@ describe("a line", () => {
     };
     expect(await queued()).toEqual([200, null]);
     const end = await opened();
-    await new Promise((done) => setTimeout(done, 1_100));
     expect(await queued(9 * 1024 * 1024)).toEqual([200, null]);
     end.socket.terminate();
     expect(await queued()).toEqual([200, null]);

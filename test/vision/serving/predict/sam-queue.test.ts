@@ -77,7 +77,6 @@ describe("the queue", () => {
       };
       expect(await queued(image(), PERSON)).toEqual([200, null, 1]);
       const end = await w.opened();
-      await new Promise((done) => setTimeout(done, 1_100));
       expect(await queued(image(9 * MIB), PERSON)).toEqual([200, null, 1]);
       const crops = Array.from({ length: 10 }, () => ({ ...image(700_000), field: "crop" }));
       expect(await queued(image(8 * MIB - 1), ...crops)).toEqual([200, null, 1]);

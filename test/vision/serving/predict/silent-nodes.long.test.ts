@@ -23,7 +23,7 @@ beforeAll(async () => {
   const create = { width: 64, height: 48, channels: 3 as const, background: "#a40" };
   content = new Uint8Array(await sharp({ create }).png().toBuffer());
 });
-beforeEach(() => w.freshNodes());
+beforeEach(() => w.forgetNodes());
 afterEach(async () => {
   w.cutNodes();
   for (const close of closing.splice(0)) await close();
