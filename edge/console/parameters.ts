@@ -32,6 +32,9 @@ export const id = (description: string) =>
 export const calendarDay = z.iso
   .date("must be a YYYY-MM-DD day")
   .refine((day) => day >= "1900" && day < "9000", "must lie in the years 1900 to 8999");
+/** An optional field of a form: where it is not filled in, the browser sends the empty text. */
+export const formField = <Shape extends z.ZodType>(shape: Shape) =>
+  z.preprocess((given) => (given === "" ? undefined : given), shape.optional());
 /** A partition's key; whether the job has it is told by `bad_partition`. */
 export const partition = (description: string, example = "2026-01-31") =>
   z.string().meta({ description, example, format: "date" });

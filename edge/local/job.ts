@@ -174,19 +174,22 @@ async function launch(operator: Operator, [job]: readonly string[], values: Valu
     say(`launched ${name}: run ${runId}`);
     launched.push(runId);
   }
+  show(await follow(operator, launched, values));
+}
+
+/** Runs once they ended, or as they are with `--no-wait`; one that failed fails the command. */
+async function follow(operator: Operator, runIds: readonly string[], values: Values) {
+  if (values["no-wait"]) return Promise.all(runIds.map((runId) => operator.run(runId)));
   const ended: Run[] = [];
-  for (const runId of launched) {
-    if (values["no-wait"]) ended.push(await operator.run(runId));
-    else {
-      const run = await followRun(operator, runId, ({ job, error_detail }) =>
-        process.stderr.write(`${job} waits: ${error_detail} (Ctrl-C leaves it to itself)\n`),
-      );
-      say(runLine(run));
-      ended.push(run);
-      if (run.state !== "succeeded") process.exitCode = 1;
-    }
+  for (const runId of runIds) {
+    const run = await followRun(operator, runId, ({ job, error_detail }) =>
+      process.stderr.write(`${job} waits: ${error_detail} (Ctrl-C leaves it to itself)\n`),
+    );
+    say(runLine(run));
+    ended.push(run);
+    if (run.state !== "succeeded") process.exitCode = 1;
   }
-  show(ended);
+  return ended;
 }
 
 async function backfill(operator: Operator, [job]: readonly string[], values: Values) {
@@ -293,14 +296,8 @@ async function accept(operator: Operator, words: readonly string[], values: Valu
   required(words[0], "the refusals to accept, by their ids");
   const { refusals: accepted, run_ids } = await operator.acceptRefusals(words);
   accepted.map(refusalLine).forEach(say);
-  const ended: Run[] = [];
-  for (const runId of run_ids) {
-    const run = values["no-wait"] ? await operator.run(runId) : await followRun(operator, runId);
-    say(runLine(run));
-    ended.push(run);
-    if (!values["no-wait"] && run.state !== "succeeded") process.exitCode = 1;
-  }
-  show({ accepted, runs: ended });
+  for (const runId of run_ids) say(`launched run ${runId}`);
+  show({ accepted, runs: await follow(operator, run_ids, values) });
 }
 
 async function schedules(operator: Operator, [verb, name]: readonly string[]) {

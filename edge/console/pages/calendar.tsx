@@ -13,6 +13,7 @@ import {
   listReleases,
   releasingPipelines,
 } from "../../markets/ingest/release-calendar.ts";
+import { formField } from "../parameters.ts";
 import {
   ALL,
   Cell,
@@ -34,12 +35,10 @@ const MONTH = /^(19|20|21)\d\d-(0[1-9]|1[0-2])$/;
 /** A release that is stored this soon after its time came in time. */
 const PROMPT_MS = 5 * MINUTE;
 
-const unset = (given: unknown) => (given === "" ? undefined : given);
-
 /** Which month is shown, of which pipeline. */
 export const CalendarQuery = z.object({
-  month: z.preprocess(unset, z.string().regex(MONTH, "must be a YYYY-MM month").optional()),
-  job: z.preprocess(unset, text().optional()),
+  month: formField(z.string().regex(MONTH, "must be a YYYY-MM month")),
+  job: formField(text()),
 });
 type CalendarQuery = z.output<typeof CalendarQuery>;
 

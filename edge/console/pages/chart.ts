@@ -23,7 +23,7 @@ export interface ChartData extends PlotData {
 }
 
 /** More points than any screen has columns of pixels. */
-const POINTS_MAX = 5_000;
+export const POINTS_MAX = 5_000;
 const FIXED = new Set([
   "Datetime",
   "instrument_id",

@@ -9,7 +9,7 @@ import { type EventMatch, searchEvents } from "../../markets/ingest/event-search
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import type { Range } from "../../markets/store/rows.ts";
-import { calendarDay } from "../parameters.ts";
+import { calendarDay, formField } from "../parameters.ts";
 import { ALL, DateField, Empty, JOBS, Moment, Select, State } from "./components.tsx";
 import type { View } from "./layout.tsx";
 
@@ -18,19 +18,16 @@ const DEFAULT_DAYS = 7;
 const DAYS_MAX = 31;
 const LEVELS = ["info", "warning", "error"] as const;
 
-/** An unset field of a form arrives as the empty text. */
-const field = <Shape extends z.ZodType>(shape: Shape) =>
-  z.preprocess((given) => (given === "" ? undefined : given), shape.optional());
-const day = field(calendarDay);
+const day = formField(calendarDay);
 
 /** What is searched for. Without days: the last seven. */
 export const EventsQuery = z.object({
-  q: field(text().trim().max(200, "must have at most 200 characters")),
-  level: field(z.enum(LEVELS)),
-  job: field(text()),
+  q: formField(text().trim().max(200, "must have at most 200 characters")),
+  level: formField(z.enum(LEVELS)),
+  job: formField(text()),
   from: day,
   to: day,
-  after: field(
+  after: formField(
     z
       .string()
       .regex(/^\d{1,15}$/, "must be an entry's number")

@@ -11,6 +11,7 @@ import type { IngestParts } from "../../markets/ingest/parts.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
 import { countOpenRefusals } from "../../markets/ingest/refusals.ts";
+import { listed } from "../../markets/ingest/rules.ts";
 import {
   type CheckSummary,
   type ExecutionSummary,
@@ -103,12 +104,6 @@ export interface Need {
   what: string;
   href: string;
 }
-
-const SHOWN = 3;
-const listed = (names: readonly string[]) =>
-  names.length > SHOWN
-    ? `${names.slice(0, SHOWN).join(", ")} and ${number(names.length - SHOWN)} more`
-    : names.join(", ");
 
 /** What needs somebody: failed, late and stale first, then what is off, then warnings. */
 export function needsOf(glances: readonly PipelineGlance[]): Need[] {

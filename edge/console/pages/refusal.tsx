@@ -7,14 +7,13 @@ import { describeSymbol, unitOf } from "../../markets/client/symbols.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { requireRefusal } from "../../markets/ingest/refusals.ts";
-import { Facts, Moment, State, ValidTime } from "./components.tsx";
+import { POINTS_MAX } from "./chart.ts";
+import { Cell, Facts, Moment, State, ValidTime } from "./components.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
 import { type Line, Plot, type PlotData } from "./plot.tsx";
 import { jobPath, number, seriesPath } from "./words.ts";
 
 const ROWS_SHOWN = 200;
-/** More points than any screen has columns of pixels: the newest are drawn. */
-const POINTS_MAX = 5_000;
 /** More lines on one chart are not told apart. */
 const INSTRUMENTS_SHOWN = 4;
 
@@ -180,13 +179,13 @@ const Rows: FC<{ refusal: RefusedChange; step: string | null; zone: string }> = 
             <th scope="row">
               <ValidTime at={row.Datetime} step={step} zone={zone} />
             </th>
-            <td data-head="Instrument">{row.instrument_id}</td>
-            <td data-head="Stored" class="number right">
+            <Cell head="Instrument">{row.instrument_id}</Cell>
+            <Cell head="Stored" class="number right">
               {valuesOf(row.before)}
-            </td>
-            <td data-head="Sent" class="number right">
+            </Cell>
+            <Cell head="Sent" class="number right">
               {valuesOf(row.after)}
-            </td>
+            </Cell>
           </tr>
         ))}
       </tbody>

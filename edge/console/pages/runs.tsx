@@ -8,25 +8,21 @@ import { verdictOf } from "../../markets/ingest/check.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { type ExecutionSummary, listExecutionSummaries } from "../../markets/ingest/summaries.ts";
-import { calendarDay } from "../parameters.ts";
+import { calendarDay, formField } from "../parameters.ts";
 import { ALL, Cell, DateField, Empty, JOBS, Live, Moment, Select, State } from "./components.tsx";
 import type { View } from "./layout.tsx";
 import { distance, isBusy, jobPath, length, number } from "./words.ts";
 
 const PAGE = 25;
 
-/** An unset field of a form arrives as the empty text. */
-const field = <Shape extends z.ZodType>(shape: Shape) =>
-  z.preprocess((given) => (given === "" ? undefined : given), shape.optional());
-
 /** The filters of the list of runs. */
 export const RunsQuery = z.object({
-  job: field(text()),
-  state: field(RunState),
-  trigger: field(RunTrigger),
-  partition: field(calendarDay),
-  backfill: field(z.uuid("must be a backfill's id")),
-  after: field(z.uuid("must be a run's id")),
+  job: formField(text()),
+  state: formField(RunState),
+  trigger: formField(RunTrigger),
+  partition: formField(calendarDay),
+  backfill: formField(z.uuid("must be a backfill's id")),
+  after: formField(z.uuid("must be a run's id")),
 });
 export type RunsQuery = z.output<typeof RunsQuery>;
 

@@ -7,7 +7,7 @@ import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
 import { listWorking, type TimelineEntry } from "../../markets/ingest/timeline.ts";
 import type { Range } from "../../markets/store/rows.ts";
-import { calendarDay } from "../parameters.ts";
+import { calendarDay, formField } from "../parameters.ts";
 import { Cell, DateField, Empty, Live, Moment, Select, State, signOf } from "./components.tsx";
 import type { View } from "./layout.tsx";
 import { jobPath, length, number } from "./words.ts";
@@ -33,7 +33,7 @@ const ROWS_MAX = 8;
 
 /** Which stretch is shown: from an hour of a UTC day on. */
 export const TimelineQuery = z.object({
-  day: z.preprocess((given) => (given === "" ? undefined : given), calendarDay.optional()),
+  day: formField(calendarDay),
   hour: z
     .string()
     .regex(/^([01]?\d|2[0-3])$/, "must be an hour from 0 to 23")

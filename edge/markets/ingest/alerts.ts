@@ -9,7 +9,7 @@ import { DAY, MINUTE } from "../../../shared/time.ts";
 import type { Alert } from "../../../shared/wire/alerts.ts";
 import { type Database, epochMs } from "../../http/database.ts";
 import { jsonb } from "../../http/storable.ts";
-import { at } from "./ledger.ts";
+import { at, hasCommitted } from "./ledger.ts";
 import { partitionRange } from "./partition.ts";
 import { partitionStates } from "./partition-states.ts";
 import type { IngestParts } from "./parts.ts";
@@ -63,9 +63,6 @@ interface Ending extends Record<string, unknown> {
   reconstructed: boolean;
 }
 
-/** Only an execution that committed reads back. */
-const hasCheck = ({ state }: { state: string }) => state === "succeeded" || state === "partial";
-
 const ofPartition = (key: string) => `partition ${key}`;
 const ofSeries = (symbol: string) => `series ${symbol}`;
 const CHECK = "check";
@@ -85,7 +82,7 @@ export async function noticeIncidents(parts: NoticeParts, delivery: Delivery, no
     const incidents = open.get(job) ?? [];
     if (!pipeline) continue;
     verdicts.push(await judgePartitions(database, pipeline, { ofJob, incidents }, now));
-    const isForward = ofJob.some((one) => hasCheck(one) && !one.reconstructed);
+    const isForward = ofJob.some((one) => hasCommitted(one) && !one.reconstructed);
     if (isForward) verdicts.push(await judgeChecks(database, job, incidents));
   }
   await beginIncidents(
@@ -190,7 +187,7 @@ async function judgeChecks(
   incidents: readonly Incident[],
 ): Promise<Verdict> {
   const lines = (await newestForwardChecks(database, [job], CHECKS)).get(job) ?? [];
-  const newest = lines.find(hasCheck);
+  const newest = lines.find(hasCommitted);
   const check = newest?.check;
   if (!newest || !check) return { troubles: [], over: [] };
   const { run_id: runId } = newest;

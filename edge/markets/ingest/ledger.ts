@@ -211,6 +211,12 @@ export interface Materialization {
   revised: Readonly<Record<string, number>>;
 }
 
+/** Whether an execution committed what its answer held. */
+export const hasCommitted = ({ state }: { state?: string | undefined }): boolean =>
+  state === "succeeded" || state === "partial";
+/** The same of rows of `run`. */
+export const HAS_COMMITTED = sql`state IN ('succeeded', 'partial')`;
+
 /** Ends an execution as `succeeded` or `partial`. */
 export async function completeExecution(
   database: Database,

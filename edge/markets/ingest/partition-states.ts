@@ -7,7 +7,7 @@ import type { PartitionState } from "../../../shared/wire/markets.ts";
 import { type Database, epochMs } from "../../http/database.ts";
 import { type RowOf, rowsOf, selection, typed } from "../../http/selection.ts";
 import { expectedUntil } from "./completeness.ts";
-import { at, EXECUTION, STATE } from "./ledger.ts";
+import { at, EXECUTION, HAS_COMMITTED, hasCommitted, STATE } from "./ledger.ts";
 import {
   latestPartition,
   type Partitions,
@@ -50,7 +50,7 @@ export async function partitionStates(
   if (keys.length === 0) return [];
   const [first, last] = [keys.toSorted()[0], keys.toSorted().at(-1)];
   // An execution covers its own partition and what it looks back on: no other need be read.
-  const completed = sql`job = ${job} AND state IN ('succeeded', 'partial')
+  const completed = sql`job = ${job} AND ${HAS_COMMITTED}
     AND partition BETWEEN ${first}::date AND ${isoDay(to + lookbackMs)}::date
     AND covered_from < ${at(to)} AND covered_to > ${at(from)}`;
   const [newest, covering, revisions] = await Promise.all([
@@ -106,8 +106,7 @@ function stateOf(
   if ((state === "failed" || state === "late") && !isNewest) return state;
   if (covered.some((one) => one.state === "succeeded")) return "materialized";
   if (covered.length > 0) return "partial";
-  const hasEnded = state === "succeeded" || state === "partial";
-  return hasEnded && isExpected ? "waiting" : "missing";
+  return hasCommitted({ state }) && isExpected ? "waiting" : "missing";
 }
 
 /** The newest keys up to `last`, newest first; none while no partition is in range yet. */

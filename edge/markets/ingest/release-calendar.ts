@@ -7,6 +7,7 @@ import type { PartitionState } from "../../../shared/wire/markets.ts";
 import { epochMs } from "../../http/database.ts";
 import type { Range } from "../store/rows.ts";
 import { expectedAt } from "./completeness.ts";
+import { HAS_COMMITTED } from "./ledger.ts";
 import { askablePartition, latestPartition, shiftPartition } from "./partition.ts";
 import { partitionStates } from "./partition-states.ts";
 import type { IngestParts } from "./parts.ts";
@@ -65,7 +66,7 @@ async function releasesOf(
     database.execute<{ partition: string; at: number }>(sql`
       SELECT partition::text, ${epochMs(sql`min(finished_at)`)} AS at FROM run
        WHERE job = ${job} AND partition BETWEEN ${oldest}::date AND ${newest}::date
-         AND NOT reconstructed AND state IN ('succeeded', 'partial') GROUP BY partition`),
+         AND NOT reconstructed AND ${HAS_COMMITTED} GROUP BY partition`),
   ]);
   const cameAt = new Map(came.rows.map(({ partition, at }) => [partition, at]));
   const stateAt = new Map(states.map(({ partition, state }) => [partition, state]));

@@ -144,7 +144,8 @@ export function sentencesOf(findings: readonly Broken[]): string[] {
   });
 }
 
-const listed = (names: readonly string[]): string =>
+/** The first names, and how many more there are. */
+export const listed = (names: readonly string[]): string =>
   names.length > LISTED_MAX
     ? `${names.slice(0, LISTED_MAX).join(", ")} and ${names.length - LISTED_MAX} more`
     : names.join(", ");
