@@ -15,7 +15,7 @@ import type { Detections, Engine, Evaluation } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";
 import { byHead } from "../../shared/detector/deployed-detector.ts";
 import { type DetectorGraph, HEADS, type Head } from "../../shared/detector/detector.ts";
-import { layPixels, placementOf } from "../../shared/detector/letterbox.ts";
+import { layPixels, type Placement, placementOf } from "../../shared/detector/letterbox.ts";
 import { type Suppression, suppress, withSuppression } from "../../shared/detector/suppression.ts";
 import type { Entry, SplitData } from "./dataset.ts";
 import type { Hardware } from "./start.ts";
@@ -227,16 +227,17 @@ export async function lookAt(
       if (stop.aborted) return null;
       const group = val.images.slice(first, first + batch);
       const pixels = new Float32Array(group.length * 3 * imageSize ** 2);
-      const truths: Float32Array[] = [];
+      const laid: LaidEntry[] = [];
       for (const [index, image] of group.entries()) {
-        const laid = await layEntry(file, image, imageSize);
-        pixels.set(laid.pixels, index * 3 * imageSize ** 2);
-        truths.push(laid.truths);
+        const entry = await layEntry(file, image, imageSize);
+        pixels.set(entry.pixels, index * 3 * imageSize ** 2);
+        laid.push(entry);
       }
       const size = { count: group.length, height: imageSize, width: imageSize };
       const found = await engine.predict({ images: pixels, ...size }, CONFIDENCE_MIN);
-      for (const [index, detections] of found.entries()) {
-        looked.push({ detections, truths: truths[index] ?? new Float32Array() });
+      for (const [index, { truths, placement }] of laid.entries()) {
+        const detections = cutDetections(found[index] ?? new Float32Array(), placement);
+        looked.push({ detections, truths });
       }
       onBatch();
     }
@@ -246,12 +247,35 @@ export async function lookAt(
   }
 }
 
+/** Detections cut at the image in its square, as the engine's evaluation and the predictor do. */
+export function cutDetections(
+  detections: Detections,
+  { left, top, laid }: Pick<Placement, "left" | "top" | "laid">,
+): Detections {
+  const inside = (value: number, from: number, length: number) =>
+    Math.min(from + length, Math.max(from, value));
+  const cut: number[] = [];
+  for (let at = 0; at < detections.length; at += ROW) {
+    const [x1 = 0, y1 = 0, x2 = 0, y2 = 0, ...rest] = detections.subarray(at, at + ROW);
+    const [x, right] = [inside(x1, left, laid.width), inside(x2, left, laid.width)];
+    const [y, bottom] = [inside(y1, top, laid.height), inside(y2, top, laid.height)];
+    if (right > x && bottom > y) cut.push(x, y, right, bottom, ...rest);
+  }
+  return Float32Array.from(cut);
+}
+
+interface LaidEntry {
+  pixels: Float32Array;
+  truths: Float32Array;
+  placement: Placement;
+}
+
 /** An image of a split in its square, and its truths there. */
 async function layEntry(
   file: fs.FileHandle,
   { offset, width, height, boxes }: Entry,
   side: number,
-): Promise<{ pixels: Float32Array; truths: Float32Array }> {
+): Promise<LaidEntry> {
   const rgb = new Uint8Array(width * height * 3);
   await file.read(rgb, 0, rgb.length, offset);
   const square = { width: side, height: side };
@@ -261,5 +285,5 @@ async function layEntry(
   const truths = Float32Array.from(boxes, (value, at) =>
     at % 5 === 0 ? value : value + (at % 5 === 1 || at % 5 === 3 ? left : top),
   );
-  return { pixels: layPixels(rgb, placement, square), truths };
+  return { pixels: layPixels(rgb, placement, square), truths, placement };
 }

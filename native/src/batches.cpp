@@ -114,6 +114,16 @@ at::Tensor stencilsOf(const std::vector<PlannedImage>& images, int size, bool is
   return stencils;
 }
 
+/** What the images of plans cover: of one that is laid alone, its rectangle. */
+std::vector<Rectangle> coveredBy(const std::vector<Plan>& plans) {
+  std::vector<Rectangle> covered;
+  for (const Plan& plan : plans) {
+    const Patch& patch = plan.layer[0].patch[0];
+    covered.push_back({patch.left, patch.top, patch.right, patch.bottom});
+  }
+  return covered;
+}
+
 std::vector<int64_t> countsOf(const std::vector<std::vector<Truth>>& boxes) {
   std::vector<int64_t> counts;
   for (const auto& image : boxes) counts.push_back(static_cast<int64_t>(image.size()));
@@ -240,6 +250,7 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
                     {prepared.truths, prepared.masks, counts},
                     std::move(prepared.boxes),
                     std::move(prepared.rings),
+                    coveredBy(prepared.plans),
                     prepared.whole,
                     prepared.isStandIn};
   if (renderer_ == Renderer::cpu) return batch;

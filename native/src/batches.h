@@ -47,6 +47,8 @@ struct DeviceBatch {
   /** The same by image, on the CPU; and what is seen of their rings, one a box. */
   std::vector<std::vector<Truth>> boxes;
   std::vector<std::vector<Ring>> rings;
+  /** By image: the part of the square that it covers. Only of letterboxed images. */
+  std::vector<Rectangle> covered;
   /** Images of the whole batch. */
   int whole = 0;
   /** The batch has too few images for all processes: the one that is here is another's. */

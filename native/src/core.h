@@ -70,6 +70,8 @@ struct ImageDetections {
 
   /** Mask of a box. */
   Bitmap mask(size_t box) const;
+  /** Cuts boxes at a rectangle, as the predictor does at the image; removes those outside of it. */
+  void cutAt(const Rectangle& rectangle);
 };
 
 /** Detections of each image, at most 300, none below `confidence`. */

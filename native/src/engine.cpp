@@ -268,6 +268,25 @@ Bitmap ImageDetections::mask(size_t box) const {
   return predictedMask(view, weights.data() + box * static_cast<size_t>(view.count), boxes[box]);
 }
 
+void ImageDetections::cutAt(const Rectangle& rectangle) {
+  const size_t ofBox = boxes.empty() ? 0 : weights.size() / boxes.size();
+  size_t kept = 0;
+  for (size_t box = 0; box < boxes.size(); ++box) {
+    Detection cut = boxes[box];
+    cut.x1 = std::clamp(cut.x1, rectangle.left, rectangle.right);
+    cut.x2 = std::clamp(cut.x2, rectangle.left, rectangle.right);
+    cut.y1 = std::clamp(cut.y1, rectangle.top, rectangle.bottom);
+    cut.y2 = std::clamp(cut.y2, rectangle.top, rectangle.bottom);
+    if (!(cut.x2 > cut.x1 && cut.y2 > cut.y1)) continue;
+    const auto from = weights.begin() + static_cast<ptrdiff_t>(box * ofBox);
+    std::copy(from, from + static_cast<ptrdiff_t>(ofBox),
+              weights.begin() + static_cast<ptrdiff_t>(kept * ofBox));
+    boxes[kept++] = cut;
+  }
+  boxes.resize(kept);
+  weights.resize(kept * ofBox);
+}
+
 std::vector<ImageDetections> detect(Network& network, const at::Tensor& images, double confidence) {
   const NetworkMaps maps = network.forward(images, BatchNorm::evaluation);
   const auto [boxes, scores] = decode(maps.o2o);

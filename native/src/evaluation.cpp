@@ -67,8 +67,9 @@ Evaluation Engine::evaluate(const EvaluationOptions& options,
     while (!isStopped()) {
       const auto next = source.next(isStopped);
       if (!next) break;
-      const auto detections = detected(next->images);
+      auto detections = detected(next->images);
       for (size_t i = 0; i < detections.size(); i++) {
+        detections[i].cutAt(next->covered[i]);
         const std::vector<Truth>& boxes = next->boxes[i];
         const std::vector<Ring>& rings = next->rings[i];
         evaluator.add(detections[i].boxes, boxes);

@@ -52,6 +52,11 @@ struct Point {
 /** Corners of an object's outline in turn, in pixels of its image; none: it has no outline. */
 using Ring = std::vector<Point>;
 
+/** Right and bottom are exclusive; in pixels. */
+struct Rectangle {
+  float left = 0, top = 0, right = 0, bottom = 0;
+};
+
 /** Box of a detection in pixels of the input. */
 struct Detection {
   float x1 = 0, y1 = 0, x2 = 0, y2 = 0, confidence = 0, cls = 0;

@@ -1,8 +1,10 @@
 // Metrics of a split. Goal: they are those of the detections that the same engine predicts on the
-// same images letterboxed, whatever the batch; an evaluation ends when it is told to.
+// same images letterboxed and that the predictor cuts at the image, whatever the batch; an
+// evaluation ends when it is told to.
 
 import { describe, expect, it } from "vitest";
 import type { Detections, Engine } from "../../native/index.d.ts";
+import { placementOf, unletterbox } from "../../shared/detector/letterbox.ts";
 import { native } from "./engine.ts";
 import { COLOURS, type RgbImage, rectangleImages, withImages } from "./rectangle-images.ts";
 
@@ -21,6 +23,20 @@ function padded({ width, height, rgb }: RgbImage) {
     }
   }
   return { images, left, top };
+}
+
+/** Detections in pixels of the image, cut at it as those of the predictor are. */
+function cutAtImage(detections: Detections, { width, height }: RgbImage): Detections {
+  const placement = placementOf({ width, height }, { width: SIZE, height: SIZE });
+  const rows = Array.from({ length: detections.length / 6 }, (_, row) =>
+    detections.subarray(6 * row, 6 * row + 6),
+  );
+  return Float32Array.from(
+    rows.flatMap(([x1 = 0, y1 = 0, x2 = 0, y2 = 0, ...rest]) => {
+      const bbox = unletterbox([x1, y1, x2, y2], placement);
+      return bbox ? [...bbox, ...rest] : [];
+    }),
+  );
 }
 
 /** Objects where the untrained engine sees some, so that the figures are not all zero. */
@@ -45,7 +61,8 @@ async function withObjectsItSees(engine: Engine, sources: readonly RgbImage[]) {
     });
     seen.push({ ...image, boxes });
   }
-  const truths = seen.map((image) => {
+  const truths = seen.map(({ boxes }) => Float32Array.from(boxes.flat()));
+  const moved = seen.map((image) => {
     const { left, top } = padded(image);
     return Float32Array.from(
       image.boxes.flatMap(([cls = 0, x1 = 0, y1 = 0, x2 = 0, y2 = 0]) => [
@@ -53,9 +70,12 @@ async function withObjectsItSees(engine: Engine, sources: readonly RgbImage[]) {
       ]),
     );
   });
+  const cut = found.map((detections, index) => cutAtImage(detections, seen[index] as RgbImage));
+  const classes = COLOURS.length;
   return {
     seen,
-    expected: native.evaluateDetections({ classes: COLOURS.length, detections: found, truths }),
+    expected: native.evaluateDetections({ classes, detections: cut, truths }),
+    uncut: native.evaluateDetections({ classes, detections: found, truths: moved }),
   };
 }
 
@@ -63,8 +83,10 @@ describe.skipIf(!native)("evaluation", () => {
   it("measures what the engine predicts on the letterboxed images", async () => {
     const sources = rectangleImages(10);
     await withImages({ sources }, async (engine, { path, images }) => {
-      const { seen, expected } = await withObjectsItSees(engine, sources);
+      const { seen, expected, uncut } = await withObjectsItSees(engine, sources);
       expect(expected.mAP50).toBeGreaterThan(0);
+      // What lies outside of an image counts against a box that is not cut.
+      expect(uncut.mAP50_95).toBeLessThan(expected.mAP50_95 - 0.01);
       const entries = images.map((image, index) => ({
         ...image,
         boxes: Float32Array.from(seen[index]?.boxes.flat() ?? []),

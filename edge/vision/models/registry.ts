@@ -65,6 +65,7 @@ export const modelRecord = (row: ModelRow, origin: string): Model => ({
   bytes: row.bytes,
   sha256: row.sha256,
   metrics: row.metrics,
+  metrics_rule: row.runId === null ? null : "coco_at_image_edge",
   aliases: row.aliases,
   active: row.active,
   download_url: `${origin}${API}/models/${row.modelId}/weights`,
