@@ -3,6 +3,7 @@
 // where an activation was cut off before it asked.
 
 import { sql } from "drizzle-orm";
+import { STRIDE_MAX } from "../../../../shared/detector/detector.ts";
 import { EDGE_WEIGHTS_BYTES_MAX } from "../../../../shared/wire/edge-inference.ts";
 import type { Parts } from "../../base/parts.ts";
 import { listModels } from "../../models/registry.ts";
@@ -21,11 +22,15 @@ const MODELS_MAX = 10;
 export async function makeEdgeFiles(parts: Parts): Promise<number> {
   const { edge, database } = parts;
   if (!edge) return 0;
-  const options = edgeOptions(edge.imageSize);
-  const [height, width] = options.size;
+  const sides: { side: number; fingerprint: string }[] = [];
+  for (let side = STRIDE_MAX; side <= edge.imageSize; side += STRIDE_MAX) {
+    sides.push({ side, fingerprint: fingerprintOf(edgeOptions(side)) });
+  }
   // In no order: one that is refused, for room or a list that is gone, keeps none of the others.
   const { rows } = await database.execute<{ modelId: string; workspaceId: string }>(sql`
     SELECT m.id::text AS "modelId", m.workspace_id::text AS "workspaceId" FROM model m
+      JOIN jsonb_to_recordset(${JSON.stringify(sides)}::jsonb) AS edge(side int, fingerprint text)
+        ON edge.side = least(m.image_size, ${edge.imageSize}::int)
      WHERE m.bytes <= ${EDGE_WEIGHTS_BYTES_MAX}::bigint AND cardinality(m.classes) > 0
        AND (m.active OR EXISTS (
          SELECT FROM endpoint p, jsonb_array_elements(p.settings->'models') target
@@ -38,9 +43,9 @@ export async function makeEdgeFiles(parts: Parts): Promise<number> {
             AND r.dataset->'manifest'->>'key' IS NOT NULL AND r.dataset->'sources' IS NOT NULL)
          OR EXISTS (
          SELECT FROM model_export WHERE model_id = m.id AND state = 'completed'
-            AND calibration IS NOT NULL AND height = ${height}::int AND width = ${width}::int))
+            AND calibration IS NOT NULL AND height = edge.side AND width = edge.side))
        AND NOT EXISTS (SELECT FROM model_export
-         WHERE model_id = m.id AND fingerprint = ${fingerprintOf(options)})
+         WHERE model_id = m.id AND fingerprint = edge.fingerprint)
      ORDER BY random() LIMIT ${MODELS_MAX}::int`);
   for (const { workspaceId, modelId } of rows) {
     const [model] = await listModels(database, [workspaceId], { modelId });

@@ -35,9 +35,17 @@ export function edgeProblem(
   sideMin = 0,
 ): string | null {
   if (!edge) return NONE;
-  if (edge.imageSize >= sideMin) return edgeRefusal(model);
-  return `it looks at ${edge.imageSize} pixels a side, and ${sideMin} are asked for`;
+  const side = edgeSide(edge, model);
+  if (side >= sideMin) return edgeRefusal(model);
+  return `it looks at ${side} pixels a side, and ${sideMin} are asked for`;
 }
+
+/**
+ * Pixels a side at which the edge looks with a model: no more than the model was trained at, beyond
+ * which it finds objects of other sizes than those it learned.
+ */
+const edgeSide = (edge: NonNullable<Parts["edge"]>, { imageSize }: Pick<ModelRow, "imageSize">) =>
+  Math.min(edge.imageSize, imageSize);
 
 /** What the edge can do for a workspace whose active model this is. */
 export function edgeStatus(
@@ -45,7 +53,9 @@ export function edgeStatus(
   model: ModelRow | null,
 ): ServeStatus["edge"] {
   const reason = model ? edgeProblem(parts, model) : parts.edge ? "no model is active" : NONE;
-  return { able: reason === null, image_size: parts.edge?.imageSize ?? null, reason };
+  const { edge } = parts;
+  const image_size = edge && model ? edgeSide(edge, model) : (edge?.imageSize ?? null);
+  return { able: reason === null, image_size, reason };
 }
 
 /** What is opened at the edge in place of a model's weights, once it was made. */
@@ -75,7 +85,8 @@ export async function prepareForEdge(
   try {
     const model = await findModel(parts.database, [workspaceId], modelId);
     if (edgeProblem(parts, model)) return;
-    await startExport(parts, model, { options: edgeOptions(edge.imageSize), createdBy });
+    const options = edgeOptions(edgeSide(edge, model));
+    await startExport(parts, model, { options, createdBy });
   } catch (error) {
     const isRefused = error instanceof Failure;
     const about = { model_id: modelId, ...(isRefused ? { reason: error.message } : { error }) };
@@ -105,12 +116,13 @@ export async function predictAtEdge(
   const { edge, clock, log } = parts;
   if (!edge) throw new Failure("no_node", NONE);
   const began = clock();
-  const options = edgeOptions(edge.imageSize);
+  const side = edgeSide(edge, model);
+  const options = edgeOptions(side);
   const made = await offeredFile(parts, model, options);
   const head = {
     model: modelSource(model),
     file: made && { ...made, precision: options.precision },
-    image_size: edge.imageSize,
+    image_size: side,
     confidence: confidenceMin,
   };
   const leftMs = Math.max(1, Math.min(EDGE_MS, until - clock()));
