@@ -1,9 +1,9 @@
 // The chassis of every Worker: request ids, one log line a request, one error translator, JSON 404
 // and 405, the API description. A service adds its routes; what they share is decided here once.
 //
-// Choices the specs leave open: a missing, malformed or unknown query parameter is 422, unknown
-// body fields are dropped, null in a body is what is not given, an error body is `{code, detail,
-// request_id}` plus the numbers it names.
+// Choices the specs leave open: a missing, malformed or unknown query parameter is 422, as is an
+// unknown field of a JSON body; null in a body is what is not given, an error body is `{code,
+// detail, request_id}` plus the numbers it names.
 
 import { OpenAPIHono } from "@hono/zod-openapi";
 import type { Context, MiddlewareHandler } from "hono";

@@ -3,6 +3,7 @@
 
 import type { z } from "zod";
 import { Failure } from "../../shared/errors.ts";
+import { fieldsAt, unknownFieldProblem } from "./unknown-fields.ts";
 
 /** A problem of a request. */
 export interface Issue {
@@ -19,12 +20,35 @@ const PROBLEM_MAX = 400;
 const cut = (text: string, max: number) =>
   text.length > max ? `${text.slice(0, max).toWellFormed()}…` : text;
 
-/** The issues of a schema's error; `root` is the field that was parsed. */
-export const issuesOf = (error: z.core.$ZodError, root: readonly string[] = []): Issue[] =>
-  error.issues.map(({ path, message }) => ({
-    field: [...root, ...path].join("."),
-    problem: message.endsWith("received undefined") ? "required" : message,
-  }));
+/** The issues of a value that does not fit its schema; `root` is the field that was parsed. */
+export function issuesOf(
+  { issues }: { issues: readonly z.core.$ZodIssue[] },
+  { schema, root = [] }: { schema?: z.core.$ZodType | undefined; root?: readonly string[] } = {},
+): Issue[] {
+  return issues.flatMap((issue): Issue[] => {
+    const path = [...root, ...issue.path];
+    if (issue.code === "unrecognized_keys") {
+      const known = schema ? fieldsAt(schema, issue.path) : [];
+      return issue.keys.map((key, index) => ({
+        field: [...path, key].join("."),
+        // A comparison with all known names costs some thousands of operations.
+        problem: index < ISSUES_MAX ? unknownFieldProblem(key, known) : "unknown field",
+      }));
+    }
+    // The option of a union that knows all but some fields is meant.
+    const nearly = issue.code === "invalid_union" && issue.errors.find(isOfUnknownFields);
+    if (nearly) {
+      const within = nearly.map((one) => ({ ...one, path: [...issue.path, ...one.path] }));
+      return issuesOf({ issues: within }, { schema, root });
+    }
+    const { message } = issue;
+    const problem = message.endsWith("received undefined") ? "required" : message;
+    return [{ field: path.join("."), problem }];
+  });
+}
+
+const isOfUnknownFields = (issues: readonly z.core.$ZodIssue[]): boolean =>
+  issues.length > 0 && issues.every(({ code }) => code === "unrecognized_keys");
 
 /** The failure `invalid_request` with the first issues, and the number of the others. */
 export function invalidRequest(issues: readonly Issue[]): Failure {

@@ -25,8 +25,9 @@ type Definition = { type: string } & Partial<{
   options: readonly z.core.$ZodType[];
 }>;
 
+/** What a schema consists of. */
 // The library tells its kinds of schemas apart by this member, whose type only says that it is one.
-const definitionOf = (schema: z.core.$ZodType) => schema._zod.def as Definition;
+export const definitionOf = (schema: z.core.$ZodType) => schema._zod.def as Definition;
 
 const takes = (schema: z.core.$ZodType, value: unknown) => z.core.safeParse(schema, value).success;
 

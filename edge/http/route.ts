@@ -12,6 +12,7 @@ import { errorHeaders, type headers } from "./description.ts";
 import { invalidRequest, issuesOf } from "./issues.ts";
 import { nullsAsNotGiven } from "./not-given.ts";
 import { parameterIssues } from "./query.ts";
+import { openObjects } from "./unknown-fields.ts";
 
 /** How a credential is sent, as OpenAPI names it. */
 export type SecurityScheme = { description?: string } & (
@@ -57,6 +58,11 @@ export interface Declaration extends RequestShapes {
   never?: readonly ErrorCode[];
   /** Shapes that its description names and no body of it has, by name. */
   shapes?: Readonly<Record<string, z.ZodType>>;
+  /**
+   * Objects of its JSON body, by their paths as `body.coco`, that pass over fields which they do
+   * not know, with all that they hold: documents of other tools, and protocols that grow.
+   */
+  open?: readonly string[];
   /** What comes between the guards and the checks of a request. */
   before?: MiddlewareHandler;
 }
@@ -174,6 +180,7 @@ function describedRoute<Opened>(
   const { operationId, tag, summary, who, answers, before } = declared;
   const { params, query, headers, cookies, body } = declared;
   const errors = codesOf(declared, method).sort((a, b) => ERRORS[a].status - ERRORS[b].status);
+  requireClosed(declared);
   const audience = errors.includes("forbidden") ? undefined : who.description;
   const description = [declared.description, audience].filter(Boolean).join(" ");
   const security = Object.keys(who.schemes).map((name) => ({ [name]: [] }));
@@ -234,7 +241,8 @@ function register<Opened>(
     if (result.success || !result.error) return;
     const issues = parameterIssues(context, known);
     const named = new Set(issues.map(({ field }) => field));
-    const others = issuesOf(result.error).filter(({ field }) => !named.has(field));
+    const schema = bodySchema(declared.body);
+    const others = issuesOf(result.error, { schema }).filter(({ field }) => !named.has(field));
     throw invalidRequest([...issues, ...others]);
   };
   // Declarations of all routes have one type here; a handler was held to its own by `RouteOf`.
@@ -268,13 +276,26 @@ function codesOf(declared: Declaration, method: string): ErrorCode[] {
 
 type Body = NonNullable<Declaration["body"]> & { [BYTES_MAX]?: number };
 
+/** Fails where an object of a JSON body passes over fields that it does not know. */
+function requireClosed({ call, body, open = [] }: Declaration): void {
+  const schema = bodySchema(body);
+  const isOpen = (path: string) => open.some((one) => path === one || path.startsWith(`${one}.`));
+  const passing = schema ? openObjects(schema).filter((path) => !isOpen(path)) : [];
+  assert(passing.length === 0, `${call}: make ${passing.join(", ")} a strictObject, or list it`);
+}
+
+/** The schema of a JSON body. */
+function bodySchema(body: Declaration["body"]): z.ZodType | undefined {
+  const media = body?.content["application/json"];
+  return media && "schema" in media ? (media.schema as z.ZodType) : undefined;
+}
+
 /** The declaration with its bound, and a schema to which a null is what is not given. */
 function checkedBody(body: Body): Body {
-  const media = body.content["application/json"];
-  if (!media) return body;
-  if (!("schema" in media)) return body;
-  const schema = nullsAsNotGiven(media.schema as z.ZodType);
-  const content = { ...body.content, "application/json": { ...media, schema } };
+  const declared = bodySchema(body);
+  if (!declared) return body;
+  const schema = nullsAsNotGiven(declared);
+  const content = { ...body.content, "application/json": { schema } };
   return { ...body, content, [BYTES_MAX]: body[BYTES_MAX] ?? JSON_BYTES_MAX };
 }
 

@@ -89,8 +89,8 @@ it("is told of in the description of every body, and heard so by its route", asy
     loggedQuery: [],
     open: () => ({}),
   });
-  const Shape = z.object({ size: z.int().optional() }).meta({ id: "Shape" });
-  const Sent = z.object({
+  const Shape = z.strictObject({ size: z.int().optional() }).meta({ id: "Shape" });
+  const Sent = z.strictObject({
     mode: z.enum(["a", "b"]).default("b"),
     shape: Shape.optional(),
     either: z.union([z.string(), z.number()]).optional(),
@@ -126,6 +126,7 @@ it("is told of in the description of every body, and heard so by its route", asy
       unclear: { type: "boolean", [NULL_REFUSED]: true },
       either: { anyOf: [{ type: "string" }, { type: "number" }, { type: "null" }] },
     },
+    additionalProperties: false,
   });
   expect(document.components?.schemas?.Shape).toMatchObject({
     properties: { size: { type: ["integer", "null"] } },

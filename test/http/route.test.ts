@@ -121,7 +121,7 @@ it("describes the errors that follow from its audience and what it takes", async
       {
         ...declared("POST /plain"),
         who: key,
-        body: jsonBody(z.object({})),
+        body: jsonBody(z.strictObject({})),
         errors: ["state_conflict", "busy"],
         never: ["store_unavailable"],
       },
