@@ -5,6 +5,7 @@ import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import { NO_FFMPEG } from "../media/footage.ts";
 import { readFrames } from "../media/frame-reader.ts";
+import { type ImageHashes, imageHashes } from "../media/image-hash.ts";
 import { readStill, toThumbnail } from "../media/stills.ts";
 import { probeVideo, typeOf, type VideoProbe } from "../media/video.ts";
 import { encodeIndex, INDEX_NAME, ptsTable } from "../media/video-index.ts";
@@ -54,7 +55,7 @@ async function probeStill(
     duration_seconds: 0,
     frame_count: 1,
     time_base: [1, 1],
-    probe: { still: true },
+    probe: { still: true, ...(await imageHashes(image)) },
   };
 }
 
@@ -74,18 +75,24 @@ async function probeFootage(
   const at = Math.min(count - 1, Math.floor(count * THUMBNAIL_AT));
   const table = ptsTable(index);
   await upload(context, payload.pts, table.bytes, cancel);
+  let hashes: Partial<ImageHashes> = {};
   for await (const { image } of readFrames(tools, { path, index }, [at], { signal: cancel })) {
     await upload(context, payload.thumbnail, await toThumbnail(image, THUMBNAIL_SIDE), cancel);
+    hashes = await imageHashes(image);
   }
   await cache.writeDerived(payload.video.key, INDEX_NAME, encodeIndex(index));
-  return { broken: null, ...described(probed), frame_count: count, time_base: table.timeBase };
+  const timing = { frame_count: count, time_base: table.timeBase };
+  return { broken: null, ...described(probed, hashes), ...timing };
 }
 
-const described = ({ index, fps, durationSeconds, contentType, facts }: VideoProbe) => ({
+const described = (
+  { index, fps, durationSeconds, contentType, facts }: VideoProbe,
+  hashes: Partial<ImageHashes>,
+) => ({
   content_type: contentType,
   width: index.width,
   height: index.height,
   fps,
   duration_seconds: durationSeconds,
-  probe: facts,
+  probe: { ...facts, ...hashes },
 });

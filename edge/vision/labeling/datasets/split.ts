@@ -4,6 +4,8 @@
 export interface SplitVideo {
   videoId: string;
   frames: readonly number[];
+  /** Videos of one group are on one side: their images are the same, or nearly. */
+  group?: string | undefined;
 }
 
 export type Side = "train" | "val";
@@ -34,9 +36,10 @@ function seeded(seed: number): () => number {
 }
 
 /**
- * Puts every frame on a side, by video. Several videos are split whole, as near to the share as
- * their lengths allow; a single one is cut into blocks of time, and the training frames next to a
- * validation block are its border. With two frames or more, neither side is empty.
+ * Puts every frame on a side, by video. Several videos are split whole, and groups of them, as near
+ * to the share as their lengths allow; a single one is cut into blocks of time, and the training
+ * frames next to a validation block are its border. With two frames or more, neither side is empty,
+ * unless all videos are of one group.
  */
 export function splitFrames(
   videos: readonly SplitVideo[],
@@ -48,31 +51,33 @@ export function splitFrames(
     const [only] = labeled as [SplitVideo];
     return new Map([[only.videoId, splitOne(only.frames, valShare, random)]]);
   }
-  const total = labeled.reduce((sum, { frames }) => sum + frames.length, 0);
-  const order = labeled
-    .map((video) => ({ video, key: random() }))
-    .toSorted((left, right) => left.key - right.key);
+  const groups = Map.groupBy(labeled, ({ videoId, group }) => group ?? videoId);
+  const units = [...groups].map(([name, videos]) => ({
+    name,
+    length: videos.reduce((sum, { frames }) => sum + frames.length, 0),
+    key: random(),
+  }));
+  const total = units.reduce((sum, { length }) => sum + length, 0);
+  const order = units.toSorted((left, right) => left.key - right.key);
   const val = new Set<string>();
   let taken = 0;
-  for (const { video } of order) {
-    if (val.size + 1 === labeled.length) break;
-    const over = taken + video.frames.length - valShare * total;
+  for (const { name, length } of order) {
+    if (val.size + 1 === order.length) break;
+    const over = taken + length - valShare * total;
     // Taken when that is nearer to the share than leaving it.
     if (over >= valShare * total - taken) continue;
-    val.add(video.videoId);
-    taken += video.frames.length;
+    val.add(name);
+    taken += length;
     if (taken >= valShare * total) break;
   }
-  if (val.size === 0 && valShare > 0) {
+  if (val.size === 0 && valShare > 0 && order.length > 1) {
     // All are longer than twice the share; the sort keeps the random order of equals.
-    const [shortest] = order.toSorted(
-      (left, right) => left.video.frames.length - right.video.frames.length,
-    );
-    if (shortest) val.add(shortest.video.videoId);
+    const [shortest] = order.toSorted((left, right) => left.length - right.length);
+    if (shortest) val.add(shortest.name);
   }
   return new Map(
-    labeled.map(({ videoId, frames }) => {
-      const side: Side = val.has(videoId) ? "val" : "train";
+    labeled.map(({ videoId, frames, group }) => {
+      const side: Side = val.has(group ?? videoId) ? "val" : "train";
       return [videoId, { sides: new Map(frames.map((frame) => [frame, side])), border: new Set() }];
     }),
   );
