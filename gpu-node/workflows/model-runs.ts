@@ -78,11 +78,11 @@ const noSuchClass = (name: string, { classes }: ModelSource) =>
 
 interface SegmenterInputs {
   image: NodeImage;
-  texts?: readonly string[];
-  examples?: Detections;
+  prompts?: readonly string[];
+  exemplars?: Detections;
   points?: readonly PointValue[];
   boxes?: Detections;
-  confidence: number;
+  threshold: number;
 }
 
 /** Something to look for, and the object that it means where that is a known one. */
@@ -91,14 +91,14 @@ interface Search {
   object: WorkflowObject | null;
 }
 
-const TEXTS_MAX = 100;
+const PROMPTS_MAX = 100;
 const POINTED_CLASS = "object";
 
 const segmenter = ({ sam }: ModelServices): RunBlock =>
   blockRun<SegmenterInputs, z.output<typeof SegmenterParameters>>(
     async ({ inputs, parameters, signal }) => {
-      const { image, confidence } = inputs;
-      checkConfidence(confidence);
+      const { image, threshold } = inputs;
+      checkConfidence(threshold);
       const searches = searchesOf(inputs);
       if (searches.length === 0) {
         return { outputs: { masks: { frame: image.frame, objects: [] }, count: 0 } };
@@ -113,7 +113,7 @@ const segmenter = ({ sam }: ModelServices): RunBlock =>
         async () => image.pixels,
         {
           prompts: searches.map(({ prompt }) => prompt),
-          threshold: confidence,
+          threshold,
           mask: "rle",
           segmenter: asked,
         },
@@ -143,19 +143,19 @@ const segmenter = ({ sam }: ModelServices): RunBlock =>
   );
 
 /** What a step looks for; fails where it was given nothing that could be. */
-function searchesOf({ image, texts, examples, points, boxes }: SegmenterInputs): Search[] {
-  if (!texts && !examples && !points && !boxes) {
-    throw new BlockFailure("give texts, examples, points or boxes: it has nothing to look for");
+function searchesOf({ image, prompts, exemplars, points, boxes }: SegmenterInputs): Search[] {
+  if (!prompts && !exemplars && !points && !boxes) {
+    throw new BlockFailure("give prompts, exemplars, points or boxes: it has nothing to look for");
   }
-  if (texts && texts.length > TEXTS_MAX) {
-    throw new BlockFailure(`${texts.length} texts are more than ${TEXTS_MAX}`);
+  if (prompts && prompts.length > PROMPTS_MAX) {
+    throw new BlockFailure(`${prompts.length} prompts are more than ${PROMPTS_MAX}`);
   }
-  const found: Search[] = [...new Set(texts)].map((text) => ({
+  const found: Search[] = [...new Set(prompts)].map((text) => ({
     prompt: { kind: "text", class_name: text, text },
     object: null,
   }));
-  for (const [name, exemplars] of examplesByClass(image, examples)) {
-    found.push({ prompt: { kind: "exemplar", class_name: name, exemplars }, object: null });
+  for (const [name, own] of exemplarsByClass(image, exemplars)) {
+    found.push({ prompt: { kind: "exemplar", class_name: name, exemplars: own }, object: null });
   }
   if (points && points.length > 0) {
     const clicks = points.map((point): Point => {
@@ -177,10 +177,10 @@ function searchesOf({ image, texts, examples, points, boxes }: SegmenterInputs):
   return found;
 }
 
-function examplesByClass(image: NodeImage, examples: Detections | undefined) {
+function exemplarsByClass(image: NodeImage, exemplars: Detections | undefined) {
   const byClass = new Map<string, { frame_index: number; bbox: Bbox }[]>();
-  for (const object of examples?.objects ?? []) {
-    const bbox = insideOf(image, examples as Detections, object);
+  for (const object of exemplars?.objects ?? []) {
+    const bbox = insideOf(image, exemplars as Detections, object);
     if (!bbox) continue;
     const own = byClass.get(object.class) ?? [];
     own.push({ frame_index: 0, bbox });

@@ -128,14 +128,14 @@ export const Capabilities = z
   .meta({ id: "Capabilities" });
 export type Capabilities = z.infer<typeof Capabilities>;
 
-export const RegisterNode = z.object({
+export const RegisterNode = z.strictObject({
   code: short(),
   name: z.string().min(1).max(100),
   capabilities: Capabilities,
 });
 export const RegisteredNode = z.object({ node_id: z.uuid(), node_token: z.string() });
 
-export const ClaimRequest = z.object({
+export const ClaimRequest = z.strictObject({
   kinds: kinds().min(1),
   /** How long an empty queue is waited on; 0 answers at once. */
   wait_seconds: z.number().int().min(0).max(30).default(0),
@@ -215,31 +215,31 @@ export const ProgressReport = TaskProgress.extend({
   partial: z.record(z.string(), z.unknown()).optional().meta({
     description: "what is done since the last report, in the shape of the kind's result",
   }),
-});
+}).strict();
 /** Progress, and what of the result may be used already. */
 export type TaskReport = Omit<z.infer<typeof ProgressReport>, "fence">;
 
 /** How a task's attempt ended. `exited` says that its process was seen to be gone. */
 export const Outcome = z.discriminatedUnion("outcome", [
-  z.object({ outcome: z.literal("finished"), result: z.record(z.string(), z.unknown()) }),
-  z.object({
+  z.strictObject({ outcome: z.literal("finished"), result: z.record(z.string(), z.unknown()) }),
+  z.strictObject({
     outcome: z.literal("failed"),
     code: short(),
     detail: z.string().max(FAILURE_CHARACTERS_MAX),
     retryable: z.boolean(),
   }),
   /** After the verdict `cancel`, with what was done until then. */
-  z.object({
+  z.strictObject({
     outcome: z.literal("cancelled"),
     result: z.record(z.string(), z.unknown()).nullable(),
   }),
   /** After the verdict `revoke`. */
-  z.object({ outcome: z.literal("revoked"), exited: z.literal(true) }),
+  z.strictObject({ outcome: z.literal("revoked"), exited: z.literal(true) }),
   /** Not now: the node drains, or lacks what the task needs. */
-  z.object({ outcome: z.literal("snoozed"), seconds: z.number().int().min(0).max(3600) }),
+  z.strictObject({ outcome: z.literal("snoozed"), seconds: z.number().int().min(0).max(3600) }),
 ]);
 export type Outcome = z.infer<typeof Outcome>;
-export const FinishRequest = z.object({ fence: Fence, outcome: Outcome });
+export const FinishRequest = z.strictObject({ fence: Fence, outcome: Outcome });
 
 /** Types of objects that a node may write beside its payload's targets: none that browsers run. */
 export const TARGET_TYPES = [
@@ -264,12 +264,12 @@ const written = {
 /** Asks where to write an object: a target of the task's payload, or a new one under a name. */
 export const TargetRequest = z
   .union([
-    z.object({
+    z.strictObject({
       ...written,
       name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/, "must be a plain file name"),
       content_type: z.enum(TARGET_TYPES),
     }),
-    z.object({ ...written, key: z.string().max(KEY_CHARACTERS_MAX) }),
+    z.strictObject({ ...written, key: z.string().max(KEY_CHARACTERS_MAX) }),
   ])
   .meta({
     example: {
@@ -287,7 +287,7 @@ export const WriteAddress = z
 export type WriteAddress = z.infer<typeof WriteAddress>;
 
 /** Asks for a new address of an object that the payload names: the first may have run out. */
-export const SourceRequest = z.object({
+export const SourceRequest = z.strictObject({
   fence: Fence,
   key: z.string().max(KEY_CHARACTERS_MAX),
 });

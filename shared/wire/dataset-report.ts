@@ -7,6 +7,17 @@ import { VARIANT_NAMES } from "../detector/detector.ts";
 
 const count = (description: string) => z.number().int().meta({ description });
 
+/** Which annotations a job's dataset has. */
+export const DatasetInclude = z
+  .enum(["not_rejected", "accepted"])
+  .default("not_rejected")
+  .meta({
+    description:
+      "which annotations: all that nobody rejected, or the accepted ones alone. With `accepted` " +
+      "a frame with a pending annotation is left out, since its objects are not all known",
+  });
+export type DatasetInclude = z.infer<typeof DatasetInclude>;
+
 /**
  * Counts of a job's dataset. By default its annotations are those at or above the job's threshold,
  * without rejected ones and without duplicates.
@@ -24,15 +35,25 @@ export const DatasetCounts = z.object({
       "the gap of a validation frame",
   ),
   left_out_annotated_frames: count("annotated frames that the split leaves out"),
+  pending_frames: count(
+    "frames that are no part of the dataset as they have a pending annotation: with " +
+      "`include: accepted` alone",
+  ),
 });
 
 const WARNING_CODES = [
   "no_annotations",
+  "left_out_frames",
+  "pending_frames",
   "few_frames",
   "class_imbalance",
   "small_objects",
   "rare_class",
   "empty_class",
+  "similar_classes",
+  "similar_images",
+  "two_classes",
+  "tiny_boxes",
 ] as const;
 
 /** How good a job's annotations are to train on. */
@@ -91,6 +112,7 @@ export const DatasetReport = z
           }),
         image_size: z.number().int(),
         augmentation: z.enum(AUGMENTATIONS),
+        include: DatasetInclude,
       })
       .meta({ description: "a body of `POST /train` as it stands" }),
     not_trainable: z.string().nullable().meta({

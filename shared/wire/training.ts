@@ -5,7 +5,7 @@ import { z } from "zod";
 import { AUGMENTATIONS, AugmentationKnobs } from "../detector/augmentation.ts";
 import { HEADS, VARIANT_NAMES } from "../detector/detector.ts";
 import { TaskIntervention } from "../tasks/task-intervention.ts";
-import { DatasetCounts } from "./dataset-report.ts";
+import { DatasetCounts, DatasetInclude } from "./dataset-report.ts";
 
 const instant = () => z.iso.datetime();
 
@@ -47,9 +47,9 @@ export const WeightSetName = z
  */
 const PretrainedSource = z
   .union([
-    z.object({ model_id: z.uuid() }),
-    z.object({ weights_id: z.uuid() }),
-    z.object({
+    z.strictObject({ model_id: z.uuid() }),
+    z.strictObject({ weights_id: z.uuid() }),
+    z.strictObject({
       dataset: WeightSetName.meta({
         description:
           "name of weights that an operator installed on a node with `npm run models -- install`, " +
@@ -182,6 +182,7 @@ export const TrainSettings = z
     val_share: z.number().min(0.05).max(0.5).default(VAL_SHARE_DEFAULT).meta({
       description: "share of the frames that metrics are measured on, 0 to 1",
     }),
+    include: DatasetInclude,
     pretrained: PretrainedSource.default(null),
   })
   .meta({ id: "TrainSettings" });
@@ -387,6 +388,16 @@ export const Model = z
     bytes: z.number().int(),
     sha256: z.string(),
     metrics: MetricMap,
+    metrics_rule: z
+      .enum(["coco_at_image_edge"])
+      .nullable()
+      .meta({
+        description:
+          "how its run measured them on its validation split: `coco_at_image_edge` is COCO's " +
+          "average precision of boxes cut at the image's edge, with a confidence of 0.001 or more, " +
+          "at most 300 an image and 100 a class; null for an imported model",
+        example: "coco_at_image_edge",
+      }),
     aliases: z.array(z.enum(ALIASES)),
     active: z.boolean(),
     download_url: z.string().meta({ description: "its weights as safetensors" }),

@@ -49,7 +49,7 @@ export const KindName = z
   .regex(KIND_FORM, "must be a kind of value")
   .transform((text) => text as Kind);
 
-export const WorkflowInput = z.object({
+export const WorkflowInput = z.strictObject({
   name: Name,
   kind: KindName,
   /** What a run takes that does not give it; without one it must be given. */
@@ -63,7 +63,7 @@ export const PARAMETERS_MAX = 500;
 
 const Reference = z.string().regex(/^\$(inputs|steps)\.[\w.]{1,400}$/, "must be a reference");
 
-export const WorkflowStep = z.object({
+export const WorkflowStep = z.strictObject({
   id: Name,
   /** `name@version` of a block. */
   type: z.string().min(1).max(80),
@@ -74,14 +74,14 @@ export const WorkflowStep = z.object({
 });
 export type WorkflowStep = z.infer<typeof WorkflowStep>;
 
-export const WorkflowOutput = z.object({ name: Name, value: Reference });
+export const WorkflowOutput = z.strictObject({ name: Name, value: Reference });
 export type WorkflowOutput = z.infer<typeof WorkflowOutput>;
 
 /** How many times its limits a definition may have and be read: so the check can say what to do. */
 const READ_FACTOR = 10;
 
 export const WorkflowDefinition = z
-  .object({
+  .strictObject({
     version: z.string().regex(/^1(\.\d{1,3}){0,2}$/, "must be 1.0"),
     inputs: z.array(WorkflowInput).max(READ_FACTOR * DEFINITION_LIMITS.inputs),
     steps: z

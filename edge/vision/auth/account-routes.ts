@@ -107,7 +107,7 @@ export const accountRoutes: readonly Route[] = [
         "first admin, once.",
       who: anybody,
       body: jsonBody(
-        z.object({
+        z.strictObject({
           email: Email,
           password: newPassword,
           display_name: title(),
@@ -152,7 +152,7 @@ export const accountRoutes: readonly Route[] = [
         `as \`device\` (beyond the contract), which is counted instead of the address, ${PER_PAIR} ` +
         "wrong passwords a minute.",
       who: anybody,
-      body: jsonBody(z.object({ email: Email, password, device }), OPEN_BODY),
+      body: jsonBody(z.strictObject({ email: Email, password, device }), OPEN_BODY),
       answers: { 200: json("tokens", TokenPair) },
       errors: ["bad_credentials", "too_many_attempts"],
     },
@@ -185,7 +185,7 @@ export const accountRoutes: readonly Route[] = [
         "30 days from now; the replaced one, sent again more than 10 s later, is 401 and ends the " +
         "session, since somebody copied it.",
       who: anybody,
-      body: jsonBody(z.object({ refresh_token: z.string().max(200), rotate }), OPEN_BODY),
+      body: jsonBody(z.strictObject({ refresh_token: z.string().max(200), rotate }), OPEN_BODY),
       answers: { 200: json("tokens", TokenPair) },
       errors: ["unauthorized"],
     },

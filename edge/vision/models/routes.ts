@@ -152,7 +152,7 @@ const promotionRoute = (hooks: ModelHooks): Route =>
       who: user,
       params: modelId,
       body: jsonBody(
-        z.object({
+        z.strictObject({
           alias: z.enum(ALIASES),
           exports: z.array(ModelExportRequest).max(EXPORTS_MAX).optional().meta({
             description: "files that follow the alias: they are made of this model, too",

@@ -85,23 +85,23 @@ const segmenter = defineBlock({
   type: "segmenter@1",
   title: "Segmenter",
   description:
-    "Finds objects with their masks by texts, by examples on the image, by points on one object " +
+    "Finds objects with their masks by prompts, by exemplars on the image, by points on one object " +
     "or by boxes. Each object that a box means has the class, track and data of its box. At " +
     "least one of the four must be there.",
   section: "models",
   inputs: {
     image: { kind: "image", meaning: "the image" },
-    texts: { kind: "list<string>", meaning: "what to look for, in words", optional: true },
-    examples: {
+    prompts: { kind: "list<string>", meaning: "what to look for, in words", optional: true },
+    exemplars: {
       kind: "detections",
       meaning: "objects on the image whose like is looked for, by class",
       optional: true,
     },
     points: { kind: "list<point>", meaning: "points on one object", optional: true },
     boxes: { kind: "detections", meaning: "boxes around one object each", optional: true },
-    confidence: {
+    threshold: {
       kind: "number",
-      meaning: "the lowest confidence of what texts and examples find, 0 to 1",
+      meaning: "the lowest confidence of what prompts and exemplars find, 0 to 1",
       default: 0.5,
     },
   },
@@ -115,7 +115,7 @@ const segmenter = defineBlock({
   cost: "model",
   example: {
     parameters: {},
-    inputs: { image: COLOURS, texts: ["red"] },
+    inputs: { image: COLOURS, prompts: ["red"] },
     outputs: {
       masks: {
         frame,

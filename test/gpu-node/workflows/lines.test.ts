@@ -50,7 +50,7 @@ const DEFINITION = {
     {
       id: "segment",
       type: "segmenter@1",
-      parameters: { image: "$inputs.image", texts: ["red", "green"] },
+      parameters: { image: "$inputs.image", prompts: ["red", "green"] },
     },
     {
       id: "track",

@@ -49,8 +49,8 @@ const definition = (
   steps,
   outputs: Object.entries(outputs).map(([name, value]) => ({ name, value: `$steps.${value}` })),
 });
-const segment = (texts: string[]) => step("segment", "segmenter", { texts });
-const NAMED = { texts: ["green"], segmenter: "rectangles" };
+const segment = (prompts: string[]) => step("segment", "segmenter", { prompts });
+const NAMED = { prompts: ["green"], segmenter: "rectangles" };
 
 function model(): ResolvedModel {
   const source = generatedModel((key, bytes) => service.source(key, bytes), { image_size: 32 });
@@ -275,14 +275,14 @@ describe("a run", () => {
           object("box", [4, 4, 16, 14]),
         ],
       },
-      examples: { frame, objects: [object("red", [4, 4, 16, 14])] },
+      exemplars: { frame, objects: [object("red", [4, 4, 16, 14])] },
     };
     const by = (port: keyof typeof inputs) =>
       step(port, "segmenter", { [port]: `$inputs.${port}` });
-    const kinds = { points: "list<point>", boxes: "detections", examples: "detections" } as const;
+    const kinds = { points: "list<point>", boxes: "detections", exemplars: "detections" } as const;
     const asked = definition(
-      [by("points"), by("boxes"), by("examples")],
-      { points: "points.masks", boxes: "boxes.masks", examples: "examples.masks" },
+      [by("points"), by("boxes"), by("exemplars")],
+      { points: "points.masks", boxes: "boxes.masks", exemplars: "exemplars.masks" },
       Object.entries(kinds).map(([name, kind]) => ({ name, kind })),
     );
     const { outputs } = await finished(asked, { file: await twoRectangles(), inputs });
@@ -299,7 +299,7 @@ describe("a run", () => {
         expect.objectContaining({ class: "box", bbox: [4, 4, 16, 14] }),
       ]),
     });
-    expect(outputs.examples).toMatchObject({ objects: [{ class: "red", ...red }] });
+    expect(outputs.exemplars).toMatchObject({ objects: [{ class: "red", ...red }] });
   });
 
   it("tells which segmenter answered, by its name", async () => {
@@ -344,7 +344,7 @@ describe("a run", () => {
     });
     const nothing = definition([step("segment", "segmenter", {})], { n: "segment.count" });
     expect(await failed(nothing, { file })).toMatchObject({
-      detail: expect.stringContaining("give texts, examples, points or boxes"),
+      detail: expect.stringContaining("give prompts, exemplars, points or boxes"),
     });
     const unresolved = definition([step("look", "detector", {})], { n: "look.count" });
     expect(await failed(unresolved, { file })).toMatchObject({ step: "look" });

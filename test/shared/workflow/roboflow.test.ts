@@ -403,7 +403,7 @@ describe("a workflow of Roboflow's", () => {
     });
     expect(step(result, "texts")).toMatchObject({
       type: "segmenter@1",
-      parameters: { image: "$steps.small.image", texts: "$inputs.words", confidence: 0.3 },
+      parameters: { image: "$steps.small.image", prompts: "$inputs.words", threshold: 0.3 },
     });
     expect(result.definition?.inputs).toContainEqual({ name: "words", kind: "list<string>" });
     expect(step(result, "small")?.parameters).toMatchObject({ mode: "stretch", width: 320 });

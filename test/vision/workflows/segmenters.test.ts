@@ -33,7 +33,7 @@ const finding = (...segmenters: (string | undefined)[]): WorkflowDefinition => (
   steps: segmenters.map((segmenter, index) => ({
     id: `find_${index}`,
     type: "segmenter@1",
-    parameters: { image: "$inputs.image", texts: ["car"], ...(segmenter && { segmenter }) },
+    parameters: { image: "$inputs.image", prompts: ["car"], ...(segmenter && { segmenter }) },
   })),
   outputs: segmenters.map((_, index) => ({
     name: `count_${index}`,

@@ -78,7 +78,7 @@ const watching = (drawnObjects = "$steps.zone.inside"): WorkflowDefinition => ({
     {
       id: "segment",
       type: "segmenter@1",
-      parameters: { image: "$steps.crop.crops", texts: ["red", "green"] },
+      parameters: { image: "$steps.crop.crops", prompts: ["red", "green"] },
     },
     { id: "whole", type: "stitch@1", parameters: { detections: "$steps.segment.masks" } },
     {
@@ -126,7 +126,7 @@ const lines: WorkflowDefinition = {
     {
       id: "find",
       type: "segmenter@1",
-      parameters: { image: "$inputs.frame", texts: ["red", "green"] },
+      parameters: { image: "$inputs.frame", prompts: ["red", "green"] },
     },
     { id: "track", type: "tracker@1", parameters: { detections: "$steps.find.masks" } },
     {

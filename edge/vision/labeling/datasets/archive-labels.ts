@@ -10,6 +10,7 @@ import { Coco, cocoLabels, isPosed } from "./coco-labels.ts";
 import {
   CLASSES_MAX,
   counted,
+  folderOf,
   imageBeside,
   imageName,
   type Labels,
@@ -215,9 +216,6 @@ function cocoOf(file: string, document: unknown) {
   const [issue] = parsed.error.issues;
   throw refusal(`${file}: ${issue?.path.join(".") ?? ""}: ${issue?.message ?? ""}`);
 }
-
-/** Folder of a path, with its last slash. */
-const folderOf = (file: string) => file.slice(0, file.lastIndexOf("/") + 1);
 
 /**
  * What the numbers of label texts mean, by the text's file: as the lists in its folder and those

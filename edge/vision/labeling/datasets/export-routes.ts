@@ -3,6 +3,7 @@
 import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
 import { EXPORT_CONTENTS, EXPORT_FORMATS } from "../../../../shared/tasks/tasks.ts";
+import { DatasetInclude } from "../../../../shared/wire/dataset-report.ts";
 import { DatasetExport } from "../../../../shared/wire/labeling.ts";
 import { headers } from "../../../http/description.ts";
 import { errorResponses, json } from "../../../http/route.ts";
@@ -31,7 +32,7 @@ const notMade = Object.fromEntries(
   ]),
 );
 
-const Options = z.object({
+const Options = z.strictObject({
   format: z
     .enum(EXPORT_FORMATS)
     .default("yolo")
@@ -53,7 +54,7 @@ const Options = z.object({
       "share of the frames for validation, 0 to 1; split by video, or a single video by blocks of time",
   }),
   seed: z.int().min(0).max(4_294_967_295).default(0),
-  include: z.enum(["not_rejected", "accepted"]).default("not_rejected"),
+  include: DatasetInclude,
   background: z.boolean().default(true).meta({
     description: "frames without annotations are part of it, as background",
   }),

@@ -75,6 +75,7 @@ const summaryOf = (counts: PlanCounts, borderFrames: number): ExportSummary => (
   border_frames: borderFrames,
   left_out_frames: counts.leftOutFrames,
   left_out_annotated_frames: counts.leftOutAnnotatedFrames,
+  pending_frames: counts.pendingFrames,
 });
 
 /**

@@ -3,7 +3,7 @@
 
 import { exportStem, exportSuffix } from "../../../../shared/wire/labeling.ts";
 import { parseFrameId } from "../../../../shared/wire/vision.ts";
-import { baseName, imageName, stemOf } from "./labels.ts";
+import { baseName, folderOf, imageName, stemOf } from "./labels.ts";
 
 /** A video of a project, or a still, which has one frame. */
 export interface ProjectVideo extends Record<string, unknown> {
@@ -32,7 +32,6 @@ export const isFrame = (found: FoundFrame): found is VideoFrame & { sureness: nu
   found !== null && "video" in found;
 
 const NAMED_MAX = 6;
-const folderOf = (path: string): string => path.slice(0, path.length - baseName(path).length);
 
 /** The path, then what is left of it without its first folder, and so on. */
 function suffixesOf(path: string): string[] {

@@ -70,6 +70,7 @@ export const importRoutes: readonly Route[] = [
         "no class, or is of an image of another shape is refused. Shapes are cut at the frame.",
       who: user,
       body: jsonBody(Import, { bytesMax: IMPORT_BYTES_MAX }),
+      open: ["body.coco"],
       answers: importResponses,
       errors: ["not_found"],
     },

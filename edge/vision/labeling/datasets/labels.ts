@@ -56,13 +56,16 @@ export function imageName(path: string): string {
 
 /** An image by the name that a document gives it, in the folder where the document lies. */
 export const imageBeside = (document: string, name: string): string =>
-  imageName(`${document.replaceAll("\\", "/").replace(/[^/]*$/, "")}${name}`);
+  imageName(`${folderOf(document.replaceAll("\\", "/"))}${name}`);
 
 /** The image that a file of labels is called after, by its path without the labels' extension. */
 export const imageOfText = (path: string): string => imageName(path).replace(/\.(txt|xml)$/i, "");
 
 /** The last part of a path. */
 export const baseName = (path: string): string => path.slice(path.lastIndexOf("/") + 1);
+
+/** All of a path before its last part: empty, or with a slash at its end. */
+export const folderOf = (path: string): string => path.slice(0, path.lastIndexOf("/") + 1);
 
 /** The file name of an image without folders and extension. */
 export const stemOf = (image: string): string => withoutExtension(baseName(image));

@@ -7,6 +7,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
 import type { ExportManifest } from "../../../../shared/tasks/export-manifest.ts";
 import type { ObjectSource } from "../../../../shared/tasks/tasks.ts";
+import type { DatasetInclude } from "../../../../shared/wire/dataset-report.ts";
 import type { Database } from "../../../http/database.ts";
 import type { Parts } from "../../base/parts.ts";
 import { writeObject } from "../../media/uploads/object-writer.ts";
@@ -15,13 +16,17 @@ import { findVideos } from "../../media/videos/videos.ts";
 import { source } from "../../tasks/objects.ts";
 import { addedFrames, type JobRow, labeledFrames } from "../jobs/jobs.ts";
 import { repeated, shown } from "../review/annotations.ts";
+import { type HashedVideo, type LookAlikes, lookAlikes } from "./look-alikes.ts";
 import { countNearOtherSide, type Side, type SplitFrames, splitFrames } from "./split.ts";
 
 export interface ManifestOptions {
   valShare: number;
   seed: number;
-  /** Which annotations: all that are shown but for the rejected, or the accepted alone. */
-  include: "not_rejected" | "accepted";
+  /**
+   * Which annotations: all that are shown but for the rejected, or the accepted alone; then frames
+   * with a pending one are no part of it.
+   */
+  include: DatasetInclude;
   /** Frames without annotations are background examples. */
   background: boolean;
   /** With annotations that repeat a better one of the same object. */
@@ -35,8 +40,7 @@ const ANNOTATIONS_PER_PAGE = 4_000;
 /** Bytes of a manifest that a node takes. */
 const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
 
-interface ManifestVideo {
-  id: string;
+interface ManifestVideo extends HashedVideo {
   filename: string;
   storage_key: string;
   bytes: number;
@@ -45,12 +49,17 @@ interface ManifestVideo {
   frames: number[];
   /** Frames with annotations of the dataset, and how many. */
   counts: Map<number, number>;
+  /** Frames that are no part of the dataset, as an annotation on them is pending. */
+  pending: number;
 }
 
 /** The same as it is read: the frames that have annotations beside how many. */
-interface ManifestVideoRow extends Omit<ManifestVideo, "counts">, Record<string, unknown> {
+interface ManifestVideoRow
+  extends Omit<ManifestVideo, "counts" | "pending">,
+    Record<string, unknown> {
   annotated: number[];
   annotations: number[];
+  pending: number[];
 }
 
 /** Counts of a job's dataset, with what the gap of its split leaves out. */
@@ -60,6 +69,7 @@ export interface PlanCounts {
   annotations: number;
   leftOutFrames: number;
   leftOutAnnotatedFrames: number;
+  pendingFrames: number;
 }
 
 /** What a job's dataset consists of, before it is written down. */
@@ -72,6 +82,7 @@ export interface DatasetPlan {
   /** The condition on an annotation `a` to be part of it. */
   wanted: SQL;
   numbers: number[];
+  alike: LookAlikes;
 }
 
 const WITHOUT_FRAMES: SplitFrames = { sides: new Map(), border: new Set() };
@@ -91,8 +102,10 @@ export async function planDataset(
     AND a.class_number IN (SELECT n::int FROM jsonb_array_elements_text(
     ${JSON.stringify(numbers)}::jsonb) n)`;
   const videos = await listVideos(database, job, options);
+  const alike = lookAlikes(videos.filter(({ frames }) => frames.length > 0));
+  const groupOf = new Map(alike.groups.flatMap((ids) => ids.map((id) => [id, ids[0]] as const)));
   const split = splitFrames(
-    videos.map(({ id, frames }) => ({ videoId: id, frames })),
+    videos.map(({ id, frames }) => ({ videoId: id, frames, group: groupOf.get(id) })),
     options,
   );
   const splits = videos.map((video): VideoSplit => {
@@ -101,7 +114,8 @@ export async function planDataset(
     return { video, sides: new Map(kept) };
   });
   const names = classes.map(({ name }) => name);
-  return { name: job.name, counts: countsOf(splits), classes: names, splits, wanted, numbers };
+  const counts = countsOf(splits);
+  return { name: job.name, counts, classes: names, splits, wanted, numbers, alike };
 }
 
 function countsOf(splits: readonly VideoSplit[]): PlanCounts {
@@ -117,6 +131,7 @@ function countsOf(splits: readonly VideoSplit[]): PlanCounts {
     leftOutAnnotatedFrames: sum(
       ({ video, sides }) => [...video.counts.keys()].filter((frame) => !sides.has(frame)).length,
     ),
+    pendingFrames: sum(({ video }) => video.pending),
   };
 }
 
@@ -203,14 +218,21 @@ async function* hashed(chunks: AsyncIterable<Uint8Array>, hash: Hash) {
   }
 }
 
+/**
+ * The condition on a row of `frame_count`: somebody has still to judge an annotation. One that only
+ * repeats a better one is none of them.
+ */
+export const IS_PENDING = sql`pending > repeated`;
+
 /** The job's videos with the frames that are part of its dataset. */
 async function listVideos(
   database: Database,
   job: JobRow,
   { include, duplicates, background }: ManifestOptions,
 ): Promise<ManifestVideo[]> {
-  const repeats = include === "accepted" || duplicates ? sql`` : sql`- repeated`;
-  const count = include === "accepted" ? sql`accepted` : sql`pending + accepted`;
+  const isAccepted = include === "accepted";
+  const repeats = isAccepted || duplicates ? sql`` : sql`- repeated`;
+  const count = isAccepted ? sql`accepted` : sql`pending + accepted`;
   // A frame that nobody looked at is not known to be background.
   const frames =
     job.state === "completed"
@@ -222,10 +244,14 @@ async function listVideos(
     WITH labeled AS (
       SELECT video_id, array_to_json(array_agg(frame ORDER BY frame)) AS frames
         FROM (${frames}) f GROUP BY video_id)
-    SELECT v.id, v.filename, v.storage_key, v.bytes::float8 AS bytes, v.width, v.height,
+    SELECT v.id, v.filename, v.frame_count, v.probe->>'pixels_sha256' AS pixels,
+      v.probe->>'dhash' AS look, v.storage_key, v.bytes::float8 AS bytes, v.width, v.height,
       coalesce((SELECT l.frames FROM labeled l WHERE l.video_id = v.id), '[]') AS frames,
       coalesce(array_to_json(c.annotated), '[]') AS annotated,
-      coalesce(array_to_json(c.annotations), '[]') AS annotations
+      coalesce(array_to_json(c.annotations), '[]') AS annotations,
+      coalesce((SELECT json_agg(frame_index) FROM frame_count
+        WHERE ${isAccepted} AND job_id = ${job.id}::uuid AND video_id = v.id
+          AND ${IS_PENDING}), '[]') AS pending
       FROM job_video j JOIN video v ON v.id = j.video_id
       CROSS JOIN LATERAL (
         SELECT array_agg(frame_index) AS annotated, array_agg(n) AS annotations
@@ -233,10 +259,17 @@ async function listVideos(
                  WHERE job_id = ${job.id}::uuid AND video_id = v.id ORDER BY frame_index) f
          WHERE n > 0) c
      WHERE j.job_id = ${job.id}::uuid ORDER BY j.position`);
-  return rows.map(({ annotated, annotations, ...video }) => {
-    const counts = new Map(annotated.map((frame, index) => [frame, annotations[index] ?? 0]));
-    const frames = background ? video.frames : video.frames.filter((frame) => counts.has(frame));
-    return { ...video, frames, counts };
+  return rows.map(({ annotated, annotations, pending, ...video }) => {
+    const undecided = new Set(pending);
+    const pairs = annotated.map((frame, index) => [frame, annotations[index] ?? 0] as const);
+    const counts = new Map(pairs.filter(([frame]) => !undecided.has(frame)));
+    const decided = video.frames.filter((frame) => !undecided.has(frame));
+    return {
+      ...video,
+      frames: background ? decided : decided.filter((frame) => counts.has(frame)),
+      counts,
+      pending: video.frames.length - decided.length,
+    };
   });
 }
 

@@ -2,7 +2,8 @@
 // counts cover all annotated frames; frames that the split of a run leaves out have a field of
 // their own.
 
-import type { DatasetReport } from "../../../../shared/wire/dataset-report.ts";
+import { editDistance } from "../../../../shared/detector/vocabulary.ts";
+import type { DatasetInclude, DatasetReport } from "../../../../shared/wire/dataset-report.ts";
 import {
   BATCH_SMALL,
   EPOCH_STEPS_MIN,
@@ -46,8 +47,20 @@ export interface DatasetCounts {
   /** Frames that the split of a run leaves out, and those of them with annotations. */
   leftOutFrames: number;
   leftOutAnnotatedFrames: number;
+  /** Frames that are no part of the dataset, as an annotation on them is pending. */
+  pendingFrames: number;
   /** Annotations smaller than `SMALL_AREA`. */
   small: number;
+  /** Boxes at most a pixel wide or high. */
+  tiny: number;
+  /** Boxes, to the pixel, that two annotations of different classes have. */
+  inTwoClasses: number;
+  images: {
+    /** Names of images that are the same, or nearly, by group. */
+    alike: readonly (readonly string[])[];
+    /** Images that look alike and that the split does not keep together: there are too many. */
+    unsplit: number;
+  };
   /** In index order. */
   classes: readonly ClassCount[];
 }
@@ -56,7 +69,7 @@ type Warning = DatasetReport["warnings"][number];
 
 /** The report of a job's dataset. */
 export function qualityReport(
-  jobId: string,
+  { jobId, include }: { jobId: string; include: DatasetInclude },
   counts: DatasetCounts,
   notTrainable: string | null,
 ): DatasetReport {
@@ -72,6 +85,7 @@ export function qualityReport(
     total_frames: counts.totalFrames,
     left_out_frames: counts.leftOutFrames,
     left_out_annotated_frames: counts.leftOutAnnotatedFrames,
+    pending_frames: counts.pendingFrames,
     total_annotations: total,
     class_count: counts.classes.length,
     imbalance_ratio: commonest && rarest ? commonest.count / rarest.count : null,
@@ -84,13 +98,18 @@ export function qualityReport(
     })),
     warnings: [
       ...(total === 0 ? [NO_ANNOTATIONS] : []),
+      ...leftOutFrames(counts),
+      ...pendingFrames(counts),
       ...fewFrames(counts.classes),
       ...imbalance(commonest, rarest),
       ...smallObjects(smallShare, counts.small),
       ...rareClass(rarest),
       ...emptyClasses(counts.classes, total),
+      ...similarClasses(counts.classes),
+      ...similarImages(counts.images),
+      ...doubtfulBoxes(counts),
     ],
-    recommended: { job_id: jobId, ...recommended(counts, smallShare) },
+    recommended: { job_id: jobId, ...recommended(counts, smallShare), include },
     not_trainable: notTrainable,
   };
 }
@@ -115,6 +134,40 @@ const NO_ANNOTATIONS: Warning = {
   message: "There is no annotation to learn from: label frames, or lower the job's threshold.",
   data: {},
 };
+
+const countOf = (count: number, noun: string) =>
+  `${count} ${noun}${count === 1 ? "" : noun.endsWith("x") ? "es" : "s"}`;
+
+/** The warning of frames that a run does not use, as they lie beside its validation frames. */
+function leftOutFrames({ leftOutFrames: frames, ...counts }: DatasetCounts): Warning[] {
+  if (frames === 0) return [];
+  const annotated = counts.leftOutAnnotatedFrames;
+  return [
+    {
+      code: "left_out_frames",
+      severity: "advice",
+      message:
+        `Not trained on: ${countOf(frames, "frame")}, ${annotated} of them annotated, within the ` +
+        "gap between the two sides of the split of a single video.",
+      data: { frames, annotated_frames: annotated },
+    },
+  ];
+}
+
+/** The warning of frames that a dataset of accepted annotations lacks. */
+function pendingFrames({ pendingFrames: frames }: DatasetCounts): Warning[] {
+  if (frames === 0) return [];
+  return [
+    {
+      code: "pending_frames",
+      severity: "advice",
+      message:
+        `Left out: ${countOf(frames, "frame")} with a pending annotation. Accept or reject what ` +
+        "is on them.",
+      data: { frames },
+    },
+  ];
+}
 
 function fewFrames(classes: readonly ClassCount[]): Warning[] {
   const few = classes.filter(({ count, frames }) => count > 0 && frames < FRAMES_ADVISED);
@@ -196,4 +249,95 @@ function emptyClasses(classes: readonly ClassCount[], total: number): Warning[] 
       data: { classes: empty },
     },
   ];
+}
+
+/** Pairs and groups that a warning names. */
+const PAIRS_SHOWN = 10;
+/** Classes whose names are compared, each with each. */
+const COMPARED_MAX = 300;
+/** Letters of a name that may differ from another's by a slip. */
+const SLIP_LENGTH_MIN = 5;
+
+/** Whether one name may be the other mistyped: by case, spaces or plural, or by one letter. */
+function isLike(one: string, other: string): boolean {
+  const bare = (name: string) => name.toLowerCase().replace(/[^\p{L}\p{N}]/gu, "");
+  const [a, b] = [bare(one), bare(other)];
+  if (a === b) return a !== "";
+  if (`${a}s` === b || `${b}s` === a) return true;
+  // Names that are numbered, such as lane 1 and lane 2, differ on purpose.
+  if (a.replace(/\p{N}/gu, "") === b.replace(/\p{N}/gu, "")) return false;
+  return Math.min(a.length, b.length) >= SLIP_LENGTH_MIN && editDistance(a, b, 1) === 1;
+}
+
+/** The warning of classes that may be one. */
+function similarClasses(classes: readonly ClassCount[]): Warning[] {
+  const compared = classes.slice(0, COMPARED_MAX);
+  const pairs = compared.flatMap((one, index) =>
+    compared
+      .slice(index + 1)
+      .flatMap((other) => (isLike(one.class, other.class) ? [[one, other]] : [])),
+  );
+  if (pairs.length === 0) return [];
+  const named = pairs
+    .slice(0, PAIRS_SHOWN)
+    .map((pair) => pair.map((one) => `${quoted(one.class)} (${one.count})`).join(" and "));
+  return [
+    {
+      code: "similar_classes",
+      severity: "warning",
+      message: `May be one class, mistyped: ${named.join("; ")}. Merge them where they are.`,
+      data: { pairs: pairs.slice(0, PAIRS_SHOWN).map((pair) => pair.map((one) => one.class)) },
+    },
+  ];
+}
+
+/** The warnings of images that are the same, or nearly. */
+function similarImages({ alike, unsplit }: DatasetCounts["images"]): Warning[] {
+  const images = alike.reduce((sum, names) => sum + names.length, 0);
+  const shown = alike.slice(0, PAIRS_SHOWN).map((names) => names.slice(0, PAIRS_SHOWN));
+  const [first = []] = shown;
+  const warnings: Warning[] = [];
+  if (images > 0) {
+    warnings.push({
+      code: "similar_images",
+      severity: "advice",
+      message:
+        `${images} images are the same as others or look alike, such as ` +
+        `${first.slice(0, 2).map(quoted).join(" and ")}. Each group is on one side of the split.`,
+      data: { images, groups: shown },
+    });
+  }
+  if (unsplit > 0) {
+    warnings.push({
+      code: "similar_images",
+      severity: "warning",
+      message:
+        `${unsplit} images look alike, as those of a fixed camera: they are too many to be on one ` +
+        "side of the split, so that the figures of a run will be too good. Measure on other scenes.",
+      data: { images: unsplit, groups: [] },
+    });
+  }
+  return warnings;
+}
+
+/** The warnings of boxes that are likely mistakes. */
+function doubtfulBoxes({ tiny, inTwoClasses }: DatasetCounts): Warning[] {
+  const warnings: Warning[] = [];
+  if (inTwoClasses > 0) {
+    warnings.push({
+      code: "two_classes",
+      severity: "warning",
+      message: `${countOf(inTwoClasses, "box")} of one object ${inTwoClasses === 1 ? "is" : "are"} there in two classes: reject one of each.`,
+      data: { boxes: inTwoClasses },
+    });
+  }
+  if (tiny > 0) {
+    warnings.push({
+      code: "tiny_boxes",
+      severity: "warning",
+      message: `${countOf(tiny, "box")} ${tiny === 1 ? "is" : "are"} at most a pixel wide or high: a slip of the hand?`,
+      data: { boxes: tiny },
+    });
+  }
+  return warnings;
 }

@@ -20,7 +20,7 @@ const YOLO_CHARACTERS_MAX = 16 * 1024 * 1024;
 const TEXT_CHARACTERS_MAX = 1_000_000;
 
 /** Label texts by file, with the names of the classes that they number. */
-export const Yolo = z.object({
+export const Yolo = z.strictObject({
   names: z.array(ClassName).min(1).max(CLASSES_MAX),
   labels: z
     .record(z.string(), z.string().max(TEXT_CHARACTERS_MAX))

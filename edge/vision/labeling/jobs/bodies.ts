@@ -60,25 +60,25 @@ const label = {
 };
 const prompts = z.array(ClassName).min(1).max(PROMPTS_MAX).meta({ description: "each is a class" });
 /** A job by text. */
-export const LabelBody = z.object({ ...label, prompts });
+export const LabelBody = z.strictObject({ ...label, prompts });
 const crop = z
   .base64()
   .max(CROP_CHARACTERS_MAX)
   .meta({ contentEncoding: "base64", pattern: z.regexes.base64.source });
 /** Examples of a class: boxes on frames, or crops. */
 export const exemplars = z
-  .array(z.union([z.object({ frame_id: FrameId, bbox: Bbox }), z.object({ crop })]))
+  .array(z.union([z.strictObject({ frame_id: FrameId, bbox: Bbox }), z.strictObject({ crop })]))
   .min(1)
   .max(EXEMPLARS_MAX)
   .meta({ description: "boxes on frames, or crops as base64 images; two or three are best" });
 /** A job by examples of one class. */
-export const ExemplarBody = z.object({
+export const ExemplarBody = z.strictObject({
   ...label,
   exemplars,
   class: ClassName.default("object"),
 });
 /** A few frames on which a segmenter is tried. */
-export const PreviewBody = z.object({
+export const PreviewBody = z.strictObject({
   frame_ids: z.array(FrameId).min(1).max(PREVIEW_FRAMES_MAX),
   prompts: prompts.optional(),
   exemplars: exemplars.optional(),
@@ -87,15 +87,15 @@ export const PreviewBody = z.object({
   segmenter: label.segmenter,
 });
 /** Clicks on a frame, or a box, for a mask. */
-export const SegmentBody = z.object({
+export const SegmentBody = z.strictObject({
   frame_id: FrameId,
-  points: z.array(Point).max(100).default([]),
+  points: z.array(Point.strict()).max(100).default([]),
   bbox: Bbox.optional(),
   segmenter: label.segmenter,
 });
 
 /** What of a job people change: what is left out stays. */
-export const JobEdit = z.object({
+export const JobEdit = z.strictObject({
   name: name().max(200).optional(),
   ...Words.shape,
   threshold: z.number().min(0).max(1).optional(),

@@ -171,7 +171,7 @@ export const jobRoutes: readonly Route[] = [
         "the class's name when omitted.",
       who: user,
       params: jobId,
-      body: jsonBody(z.object({ class: ClassName, prompt: name().max(200).optional() })),
+      body: jsonBody(z.strictObject({ class: ClassName, prompt: name().max(200).optional() })),
       answers: {
         202: json(
           "the job runs again",

@@ -102,7 +102,7 @@ export const classRoutes: readonly Route[] = [
         "that the job lacks is `from` under a new name, unless that differs from a third class's in " +
         "nothing but case. It can be undone. Not while the job runs.",
       who: user,
-      body: jsonBody(z.object({ job_id: z.uuid(), from: name().max(200), into: ClassName })),
+      body: jsonBody(z.strictObject({ job_id: z.uuid(), from: name().max(200), into: ClassName })),
       answers: { 200: json("what was changed", EditRecord) },
       errors: ["not_found", "state_conflict", "class_exists"],
     },

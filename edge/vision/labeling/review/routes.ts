@@ -35,7 +35,7 @@ const Polygon = z
   .refine(({ length }) => length % 2 === 0, "must be x and y in turn")
   .meta({ description: "x and y in turn, pixels; cut to the frame" });
 const EditBody = z
-  .object({
+  .strictObject({
     bbox: Bbox.optional().meta({
       description:
         "alone, it takes the polygon away; beside a polygon, it must be the one around it",
@@ -50,7 +50,7 @@ const EditBody = z
     }),
   })
   .meta({ minProperties: 1 });
-const DrawBody = z.object({
+const DrawBody = z.strictObject({
   job_id: z.uuid(),
   frame_id: FrameId,
   class: ClassName,

@@ -31,7 +31,7 @@ const SIGNED_MAX = 200;
 /** What S3 and R2 hold as one object, at most; what a service takes is in its configuration. */
 const OBJECT_BYTES_MAX = 5 * 1024 ** 4;
 
-const NamedPart = z.object({
+const NamedPart = z.strictObject({
   part_number: z.number().int().min(1).max(10_000),
   etag: z
     .string()

@@ -208,7 +208,7 @@ export const uploadRoutes: readonly Route[] = [
       who: user,
       headers: IdempotencyKey,
       body: jsonBody(
-        z.object({
+        z.strictObject({
           project_id: z.uuid(),
           objects: z
             .array(
@@ -221,6 +221,8 @@ export const uploadRoutes: readonly Route[] = [
             .max(LINKED_MAX),
         }),
       ),
+      // Objects may be sent as they are listed, with their sizes.
+      open: ["body.objects[]"],
       answers: { 201: json("the new videos, and the objects that were not taken", VideoBatch) },
       errors: [
         "not_found",

@@ -222,6 +222,7 @@ const workRoutes: readonly Route[] = [
       description: "Open: the code of `POST /admin/nodes/codes` is the credential, once.",
       who: anybody,
       body: jsonBody(RegisterNode),
+      open: ["body.capabilities"],
       answers: { 201: json("the node's identity; the token is shown only here", RegisteredNode) },
       errors: ["unauthorized"],
     },
@@ -283,6 +284,7 @@ const workRoutes: readonly Route[] = [
       summary: "Renew the leases of the node's tasks, and hear what is wanted of each",
       who: gpuNode,
       body: jsonBody(HeartbeatRequest),
+      open: ["body"],
       answers: { 200: json("a verdict per task that was named", HeartbeatReply) },
     },
     async (context) => {

@@ -8,7 +8,12 @@ import type { DatasetReport } from "../../../../shared/wire/dataset-report.ts";
 import type { TrainSettings } from "../../../../shared/wire/training.ts";
 import type { Database } from "../../../http/database.ts";
 import type { Parts } from "../../base/parts.ts";
-import { type DatasetPlan, planDataset, writePlan } from "../../labeling/datasets/manifest.ts";
+import {
+  type DatasetPlan,
+  IS_PENDING,
+  planDataset,
+  writePlan,
+} from "../../labeling/datasets/manifest.ts";
 import { qualityReport, SMALL_AREA } from "../../labeling/datasets/quality.ts";
 import { isLive, type JobRow } from "../../labeling/jobs/jobs.ts";
 
@@ -25,13 +30,13 @@ export interface RunDataset {
   leftOut: { frames: number; annotatedFrames: number };
 }
 
-type Split = Pick<TrainSettings, "seed" | "val_share">;
+type Split = Pick<TrainSettings, "seed" | "val_share" | "include">;
 
-const planOf = (database: Database, job: JobRow, { seed, val_share: valShare }: Split) =>
+const planOf = (database: Database, job: JobRow, { val_share: valShare, ...split }: Split) =>
   planDataset(database, job, {
-    seed,
+    seed: split.seed,
     valShare,
-    include: "not_rejected",
+    include: split.include,
     background: true,
     duplicates: false,
     splitGap: true,
@@ -130,6 +135,43 @@ export async function reportOf(
   split: Split,
 ): Promise<DatasetReport> {
   const plan = await planOf(database, job, split);
+  const [counted, doubtful] = await Promise.all([
+    split.include === "accepted"
+      ? countAccepted(database, job, plan)
+      : countNotRejected(database, job),
+    countDoubtful(database, plan),
+  ]);
+  const byNumber = new Map(counted.classes.map((one) => [one.number, one]));
+  const classes = plan.classes.map((name, index) => {
+    const { count = 0, frames = 0 } = byNumber.get(plan.numbers[index] as number) ?? {};
+    return { class: name, count, frames };
+  });
+  const refusal = unfinishedReason(job) ?? refusalOf(plan);
+  const dataset = { jobId: job.id, include: split.include };
+  const names = new Map(plan.splits.map(({ video }) => [video.id, video.filename]));
+  const alike = plan.alike.groups.map((ids) => ids.map((id) => names.get(id) ?? id));
+  const images = { alike, unsplit: plan.alike.unsplit };
+  const counts = { ...plan.counts, ...doubtful, images, small: counted.small, classes };
+  return qualityReport(dataset, counts, refusal);
+}
+
+/** Boxes that are likely mistakes: of a pixel's width or height, and the same in two classes. */
+async function countDoubtful(
+  database: Database,
+  { wanted }: DatasetPlan,
+): Promise<{ tiny: number; inTwoClasses: number }> {
+  const { rows } = await database.execute<{ tiny: number; inTwoClasses: number }>(sql`
+    SELECT coalesce(sum(tiny), 0)::int AS tiny,
+      (count(*) FILTER (WHERE first <> last))::int AS "inTwoClasses" FROM (
+        SELECT count(*) FILTER (WHERE least(x2 - x1, y2 - y1) <= 1) AS tiny,
+          min(class_number) AS first, max(class_number) AS last
+          FROM annotation a WHERE ${wanted}
+         GROUP BY video_id, frame_index, round(x1), round(y1), round(x2), round(y2)) box`);
+  return rows[0] ?? { tiny: 0, inTwoClasses: 0 };
+}
+
+/** What a job has of each class, by the counts that are kept. */
+async function countNotRejected(database: Database, job: JobRow): Promise<CountedRow> {
   const own = sql`job_id = ${job.id}::uuid AND review <> 'rejected' AND NOT repeated`;
   const { rows } = await database.execute<CountedRow>(sql`
     SELECT (SELECT coalesce(sum(annotations), 0) FROM area_count
@@ -144,12 +186,28 @@ export async function reportOf(
               SELECT classes, count(*) AS frames FROM frame_count
                WHERE job_id = ${job.id}::uuid GROUP BY classes) k, unnest(classes) number
            GROUP BY number) f USING (number)) AS classes`);
-  const [counted] = rows as [CountedRow];
-  const byNumber = new Map(counted.classes.map((one) => [one.number, one]));
-  const classes = plan.classes.map((name, index) => {
-    const { count = 0, frames = 0 } = byNumber.get(plan.numbers[index] as number) ?? {};
-    return { class: name, count, frames };
-  });
-  const refusal = unfinishedReason(job) ?? refusalOf(plan);
-  return qualityReport(job.id, { ...plan.counts, small: counted.small, classes }, refusal);
+  return rows[0] as CountedRow;
+}
+
+/** What a job's dataset of accepted annotations has of each class, by the annotations. */
+async function countAccepted(
+  database: Database,
+  job: JobRow,
+  { wanted }: DatasetPlan,
+): Promise<CountedRow> {
+  const { rows } = await database.execute<CountedRow>(sql`
+    WITH own AS (
+      SELECT a.class_number AS number, count(*)::int AS n,
+        count(DISTINCT (a.video_id, a.frame_index))::int AS frames,
+        count(*) FILTER (WHERE area_bin(
+            (a.x2 - a.x1)::float8 * (a.y2 - a.y1) / (v.width::float8 * v.height))
+          < area_bin(${SMALL_AREA}::float8))::int AS small
+        FROM annotation a JOIN video v ON v.id = a.video_id
+       WHERE ${wanted} AND NOT EXISTS (
+         SELECT FROM frame_count f WHERE f.job_id = ${job.id}::uuid AND f.video_id = a.video_id
+            AND f.frame_index = a.frame_index AND ${IS_PENDING})
+       GROUP BY 1)
+    SELECT coalesce(sum(small), 0)::int AS small, coalesce(json_agg(json_build_object(
+        'number', number, 'count', n, 'frames', frames)), '[]') AS classes FROM own`);
+  return rows[0] as CountedRow;
 }

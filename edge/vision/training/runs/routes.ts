@@ -51,7 +51,7 @@ const Artifact = ArtifactObject.omit({ key: true })
   .extend({ url: z.string() })
   .meta({ id: "RunArtifact" });
 
-const Resume = z.object({
+const Resume = z.strictObject({
   epochs: z
     .number()
     .int()
@@ -192,7 +192,7 @@ export const runRoutes: readonly Route[] = [
       who: user,
       params: runId,
       body: jsonBody(
-        z.object({
+        z.strictObject({
           name: name().max(200).optional(),
           notes: text().max(10_000).optional(),
         }),

@@ -4,7 +4,7 @@ import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
 import { InstalledWeights } from "../../../../shared/tasks/node-protocol.ts";
 import { iso } from "../../../../shared/time.ts";
-import { DatasetReport } from "../../../../shared/wire/dataset-report.ts";
+import { DatasetInclude, DatasetReport } from "../../../../shared/wire/dataset-report.ts";
 import { TrainSettings, WeightsFile } from "../../../../shared/wire/training.ts";
 import { json, jsonBody } from "../../../http/route.ts";
 import { name, text } from "../../../http/texts.ts";
@@ -36,7 +36,7 @@ const TrainBody = TrainSettings.extend({
     .optional()
     .meta({ description: "also its model's; the variant and the day when omitted" }),
   notes: text().max(10_000).default(""),
-});
+}).strict();
 
 /** Routes before a run, and its start. */
 export const trainRoutes: readonly Route[] = [
@@ -91,7 +91,8 @@ export const trainRoutes: readonly Route[] = [
       summary: "How good a job's annotations are to train on",
       description:
         "Counts annotations at or above the job's threshold that nobody rejected, without duplicates, " +
-        "on every frame. Frames of a single video that a run leaves out between the two sides of its " +
+        "on every frame; with `include=accepted` those that were accepted, on frames where nothing " +
+        "is pending. Frames of a single video that a run leaves out between the two sides of its " +
         "split are counted apart, as `left_out_frames`. " +
         "Recommended by annotated frames: under 50 det26n, aggressive, 150 epochs; from 50 " +
         "det26n, from 200 det26s, from 1,000 det26m, each standard and 100 epochs; 1280 px where 25 % " +
@@ -101,11 +102,12 @@ export const trainRoutes: readonly Route[] = [
         "which the ratio leaves out.",
       who: user,
       params: jobId,
+      query: z.object({ include: DatasetInclude }),
       answers: { 200: json("the report", DatasetReport) },
     },
     async (context) => {
       const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
-      const split = TrainSettings.parse({});
+      const split = TrainSettings.parse({ include: context.req.valid("query").include });
       return context.json(await reportOf(context.var.service.database, job, split), 200);
     },
   ),

@@ -87,14 +87,14 @@ const boxSegmenter: Translate = (step) => {
 };
 
 const textSegmenter: Translate = (step) => {
-  const texts = step.port("class_names", "list<string>", z.array(z.string().min(1)).min(1));
-  if (texts === undefined) throw new NoCounterpart("it has no class_names to look for");
+  const prompts = step.port("class_names", "list<string>", z.array(z.string().min(1)).min(1));
+  if (prompts === undefined) throw new NoCounterpart("it has no class_names to look for");
   step.warn(OWN_SEGMENTER);
   return one(step, "segmenter@1", {
     parameters: {
       image: imageOf(step),
-      texts,
-      confidence: step.port("threshold", "number", share) ?? 0.5,
+      prompts,
+      threshold: step.port("threshold", "number", share) ?? 0.5,
     },
     outputs: { predictions: ["masks", "masks"] },
   });

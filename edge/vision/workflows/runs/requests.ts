@@ -99,7 +99,7 @@ export async function askedAdHoc(
 ): Promise<AskedRun> {
   if (json == null) throw invalid("definition: required");
   const read = Definition.safeParse(json);
-  if (!read.success) throw invalidRequest(issuesOf(read.error, ["definition"]));
+  if (!read.success) throw invalidRequest(issuesOf(read.error, { root: ["definition"] }));
   const asked = await askedOf(parts, caller, { ...wish, definition: read.data });
   if (asked.plan.hasEffects && !wish.dryRun) allow(caller, wish.workspaceId, EFFECTS_ROLE);
   return asked;

@@ -16,10 +16,19 @@ const classOf = (name: string, count: number, frames = count) => ({ class: name,
 
 /** A report of one well labeled class, but for what is given. */
 function report(more: Partial<DatasetCounts> = {}) {
-  const leftOut = { leftOutFrames: 0, leftOutAnnotatedFrames: 0 };
-  const counts = { annotatedFrames: 500, totalFrames: 600, ...leftOut, small: 0, ...more };
+  const leftOut = { leftOutFrames: 0, leftOutAnnotatedFrames: 0, pendingFrames: 0 };
+  const sound = { tiny: 0, inTwoClasses: 0, images: { alike: [], unsplit: 0 } };
+  const counts = {
+    annotatedFrames: 500,
+    totalFrames: 600,
+    ...leftOut,
+    ...sound,
+    small: 0,
+    ...more,
+  };
   const classes = more.classes ?? [classOf("cell", 500)];
-  return DatasetReport.parse(qualityReport(JOB, { ...counts, classes }, null));
+  const dataset = { jobId: JOB, include: "not_rejected" } as const;
+  return DatasetReport.parse(qualityReport(dataset, { ...counts, classes }, null));
 }
 const codes = (given: DatasetReport) => given.warnings.map(({ code }) => code);
 const warning = (given: DatasetReport, wanted: string) =>
@@ -45,6 +54,7 @@ describe("recommended settings", () => {
       augmentation: preset,
       batch_size,
       image_size: 640,
+      include: "not_rejected",
     });
     expect(TrainSettings.parse(recommended)).toMatchObject({ variant, epochs, batch_size });
   });
@@ -61,6 +71,49 @@ describe("recommended settings", () => {
     const [annotatedFrames, small, totalFrames, batch] = row;
     const given = report({ annotatedFrames, small, totalFrames });
     expect(given.recommended.batch_size).toBe(batch);
+  });
+
+  it.each([
+    ["RBC", "rbc ", true],
+    ["car", "cars", true],
+    ["platelet", "platelets", true],
+    ["platelet", "platlet", true],
+    ["truck", "track", true],
+    ["lane 1", "lane 2", false],
+    ["cat", "car", false],
+    ["RBC", "WBC", false],
+    ["person", "bicycle", false],
+  ])("warn of classes that may be one mistyped: %s, %s", (one, other, isWarned) => {
+    const given = report({ classes: [classOf(one, 500), classOf(other, 200)] });
+    expect(codes(given).includes("similar_classes")).toBe(isWarned);
+    if (!isWarned) return;
+    expect(warning(given, "similar_classes")?.data).toEqual({ pairs: [[one, other]] });
+  });
+
+  it("warn of images that are the same and of boxes that are likely mistakes", () => {
+    const alike = [
+      ["a.jpg", "b.jpg"],
+      ["c.jpg", "d.jpg", "e.jpg"],
+    ];
+    const given = report({ images: { alike, unsplit: 7 }, tiny: 1, inTwoClasses: 2 });
+    const [same, camera] = given.warnings.filter(({ code }) => code === "similar_images");
+    expect(same).toMatchObject({ severity: "advice", data: { images: 5, groups: alike } });
+    expect(same?.message).toContain(
+      '5 images are the same as others or look alike, such as "a.jpg"',
+    );
+    expect(camera).toMatchObject({ severity: "warning", data: { images: 7 } });
+    expect(warning(given, "two_classes")?.message).toContain("2 boxes of one object are there");
+    expect(warning(given, "tiny_boxes")?.message).toContain("1 box is at most a pixel");
+  });
+
+  it("name the frames that are not trained on", () => {
+    const given = report({ leftOutFrames: 5, leftOutAnnotatedFrames: 4, pendingFrames: 1 });
+    expect(codes(given).slice(0, 2)).toEqual(["left_out_frames", "pending_frames"]);
+    expect(warning(given, "left_out_frames")?.message).toBe(
+      "Not trained on: 5 frames, 4 of them annotated, within the gap between the two sides of the " +
+        "split of a single video.",
+    );
+    expect(warning(given, "pending_frames")?.message).toContain("1 frame with a pending");
   });
 
   it.each(["det26n", "det26s", "det26m"] as const)("of %s fit a GPU of 24 GB", (variant) => {

@@ -63,10 +63,11 @@ beforeAll(async () => {
   const really = (task: ClaimedTask, by: ScriptedNode) => {
     const path = `/node/tasks/${task.task_id}/target`;
     // Of targets alone: what these kinds write is all named in their payloads.
-    const address: RunnerContext["address"] = async (written, content) =>
-      WriteAddress.parse(
-        await by.api.ok("POST", path, { fence: task.fence, ...written, ...content }),
-      );
+    const address: RunnerContext["address"] = async (written, content) => {
+      if (!("key" in written)) throw new Error("an object that no payload names");
+      const body = { fence: task.fence, key: written.key, ...content };
+      return WriteAddress.parse(await by.api.ok("POST", path, body));
+    };
     return runTask(task.kind, task.payload, { ...context, address });
   };
   node = await scriptedNode(world, admin, { probe: really, export: really });

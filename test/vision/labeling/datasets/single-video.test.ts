@@ -122,6 +122,84 @@ describe("a run", () => {
   });
 });
 
+describe("a report of accepted annotations", () => {
+  it("leaves out frames with pending ones, as a run does", async () => {
+    const lines = `${box(0)}\n${box(1, 0.05)}`;
+    const jobId = await w.labeled(
+      { ...labelsOf("left", 4, lines), ...labelsOf("right", 2, lines), left_000009: "" },
+      ["cell", "dot"],
+    );
+    const { items } = await w.admin.ok<{ items: { annotation_id: string; frame_id: string }[] }>(
+      ...(["GET", `/jobs/${jobId}/annotations?limit=100`] as const),
+    );
+    const [half, ...whole] = Map.groupBy(items, ({ frame_id }) => frame_id).values();
+    // On one frame one of two is pending still; on the others all are judged.
+    const judged = [...(half?.slice(0, 1) ?? []), ...whole.flat()];
+    for (const { annotation_id: id } of judged) {
+      await w.admin.ok("PATCH", `/annotations/${id}`, { accepted: true });
+    }
+    const accepted = { include: "accepted" };
+    const report = DatasetReport.parse(
+      await w.admin.ok("GET", `/train/dataset-stats/${jobId}?include=accepted`),
+    );
+    expect(report).toMatchObject({
+      total_frames: 6,
+      annotated_frames: 5,
+      pending_frames: 1,
+      total_annotations: 10,
+      recommended: accepted,
+      not_trainable: null,
+    });
+    // A box of 5 % by 5 % of the frame is small.
+    expect(report.small_object_share).toBe(0.5);
+    expect(report.class_balance).toMatchObject([
+      { class: "cell", count: 5, annotated_frames: 5 },
+      { class: "dot", count: 5, annotated_frames: 5 },
+    ]);
+    expect(report.warnings.map(({ code }) => code)).toContain("pending_frames");
+    const everything = await reportOf(jobId);
+    expect(everything).toMatchObject({ total_frames: 7, annotated_frames: 6, pending_frames: 0 });
+    const runId = await w.train({ job_id: jobId, ...accepted });
+    expect((await w.run(runId)).settings).toMatchObject(accepted);
+    const task = await w.claimed();
+    const text = await (await fetch(task.train.manifest.url)).text();
+    const { videos } = ExportManifest.parse(JSON.parse(text));
+    const counts = videos.flatMap(({ frames }) => frames.map((frame) => frame.annotations.length));
+    expect(counts.toSorted()).toEqual([0, 2, 2, 2, 2, 2]);
+    await w.admin.ok("POST", `/train/${runId}/stop`);
+    await w.finish(task, { outcome: "cancelled", result: null });
+  });
+});
+
+describe("a report of images", () => {
+  it("warns of the same image twice, which a split keeps on one side, and of doubtful boxes", async () => {
+    const stills = ["one", "two", "three", "four", "five"];
+    for (const name of stills) await w.video(`${name}.png`, { frames: 1, width: 640, height: 480 });
+    const hash = "ab".repeat(32);
+    await w.world.visionDatabase.execute(sql`
+      UPDATE video SET probe = probe || jsonb_build_object('pixels_sha256', ${hash}::text)
+       WHERE filename IN ('one.png', 'four.png')`);
+    const lines = `${box(0)}\n${box(1)}`;
+    const thin = "0 0.5 0.5 0.001 0.4";
+    const jobId = await w.labeled(
+      { one: lines, two: box(0), three: `${box(0)}\n${thin}`, four: box(0), five: box(1) },
+      ["cell", "cells"],
+    );
+    const { warnings } = await reportOf(jobId);
+    const data = (code: string) => warnings.find((one) => one.code === code)?.data;
+    expect(data("similar_images")).toEqual({ images: 2, groups: [["one.png", "four.png"]] });
+    expect(data("two_classes")).toEqual({ boxes: 1 });
+    expect(data("tiny_boxes")).toEqual({ boxes: 1 });
+    expect(data("similar_classes")).toEqual({ pairs: [["cell", "cells"]] });
+    for (let seed = 0; seed < 8; seed++) {
+      await exportOf(jobId, { seed });
+      const sideOf = (name: string) =>
+        manifest.videos.find(({ filename }) => filename === name)?.frames[0]?.split;
+      expect(sideOf("one.png")).toBe(sideOf("four.png"));
+    }
+  });
+});
+
 describe("an export", () => {
   it("holds every annotated frame, and counts those within a second of the other side", async () => {
     const jobId = await w.labeled(labelsOf("long", 200));
@@ -137,8 +215,18 @@ describe("an export", () => {
       border_frames: border.length,
       left_out_frames: 0,
       left_out_annotated_frames: 0,
+      pending_frames: 0,
       original_images: 0,
     });
+  });
+
+  it("of accepted annotations has no frame with a pending one, and counts those", async () => {
+    const jobId = await w.labeled(labelsOf("long", 10));
+    await w.world.visionDatabase.execute(sql`
+      UPDATE annotation SET review = 'accepted' WHERE job_id = ${jobId}::uuid AND frame_index >= 3`);
+    const { summary, frames } = await exportOf(jobId, { include: "accepted" });
+    expect(frames.map(({ index }) => index)).toEqual([3, 4, 5, 6, 7, 8, 9]);
+    expect(summary).toMatchObject({ total_frames: 7, annotated_frames: 7, pending_frames: 3 });
   });
 
   it("of videos that are whole on one side has none within a second of the other", async () => {

@@ -23,6 +23,7 @@ import {
   Overview,
   Stats,
 } from "../../../../shared/wire/labeling.ts";
+import { TrainSettings } from "../../../../shared/wire/training.ts";
 import { frameId, parseFrameId } from "../../../../shared/wire/vision.ts";
 import { ownSession } from "../../../support/own-session.ts";
 import {
@@ -455,7 +456,7 @@ describe("a job of 20,000 annotations, right after they were stored", () => {
       stats: () => statsOf(own.database, job, { duplicates: false }),
       classes: () => listClasses(own.database, job, { duplicates: true }),
       status: () => statusOf(own.database, job, 0),
-      "dataset stats": () => reportOf(own.database, job, { seed: 0, val_share: 0.2 }),
+      "dataset stats": () => reportOf(own.database, job, TrainSettings.parse({})),
       "first page": () => page({}),
       "least sure": () => page({}, "confidence"),
       "after a page": () =>
