@@ -51,40 +51,60 @@ function findProgram(name: string, path: string): string | null {
   return null;
 }
 
-const runs = async (program: string, args: readonly string[]) =>
-  promisify(execFile)(program, args, { timeout: 5_000 }).then(
-    ({ stdout }) => stdout,
-    () => null,
-  );
+/** How long a program may take to start, milliseconds: on a busy machine it is tried again. */
+const START_MS = [5_000, 20_000, 60_000];
+
+/** What a program prints; null where it fails, and where it does not end within any of the times. */
+async function printedBy(
+  program: string,
+  args: readonly string[],
+  startMs: readonly number[],
+): Promise<string | null> {
+  for (const timeout of startMs) {
+    try {
+      const options = { timeout, killSignal: "SIGKILL" } as const;
+      return (await promisify(execFile)(program, args, options)).stdout;
+    } catch (thrown) {
+      if (!(thrown as { killed?: boolean }).killed) return null;
+    }
+  }
+  return null;
+}
 
 /**
  * What wraps a run: a network namespace without a network, an end with its parent, and limits; each
  * where the machine has it and allows it. In this order, since entering a namespace forgets the
  * parent.
  */
-async function findWrappers(path: string): Promise<string[]> {
+async function findWrappers(path: string, startMs: readonly number[]): Promise<string[]> {
   const wrap: string[] = [];
+  const works = async (program: string, args: readonly string[]) =>
+    (await printedBy(program, args, startMs)) !== null;
   const [unshare, setpriv, prlimit] = ["unshare", "setpriv", "prlimit"].map((name) =>
     findProgram(name, path),
   );
-  if (unshare && (await runs(unshare, ["--net", "true"])) !== null) wrap.push(unshare, "--net");
+  if (unshare && (await works(unshare, ["--net", "true"]))) wrap.push(unshare, "--net");
   const atEnd = ["--pdeathsig=KILL", "--no-new-privs"];
-  if (setpriv && (await runs(setpriv, [...atEnd, "true"])) !== null) wrap.push(setpriv, ...atEnd);
+  if (setpriv && (await works(setpriv, [...atEnd, "true"]))) wrap.push(setpriv, ...atEnd);
   const limits = [`--as=${MEMORY_BYTES_MAX}`, "--core=0", "--nofile=256"];
-  if (prlimit && (await runs(prlimit, [...limits, "true"])) !== null) wrap.push(prlimit, ...limits);
+  if (prlimit && (await works(prlimit, [...limits, "true"]))) wrap.push(prlimit, ...limits);
   return wrap;
 }
 
-/** ffmpeg and ffprobe of 5.1 or newer on the path, or null. */
-export async function findTools(path: string, threads: number): Promise<Tools | null> {
+/** ffmpeg and ffprobe of 5.1 or newer on the path, or null. Tests give other times. */
+export async function findTools(
+  path: string,
+  threads: number,
+  startMs: readonly number[] = START_MS,
+): Promise<Tools | null> {
   const ffmpeg = findProgram("ffmpeg", path);
   const ffprobe = findProgram("ffprobe", path);
   if (!ffmpeg || !ffprobe) return null;
-  const text = await runs(ffmpeg, ["-version"]);
+  const text = await printedBy(ffmpeg, ["-version"], startMs);
   const [, version, major = "0", minor = "0"] =
     /^ffmpeg version n?((\d+)\.(\d+)\S*)/.exec(text ?? "") ?? [];
   if (!version || Number(major) * 100 + Number(minor) < 501) return null;
-  const wrap = await findWrappers(path);
+  const wrap = await findWrappers(path, startMs);
   return { ffmpeg, ffprobe, version, wrap, path, threads: Math.min(4, Math.max(1, threads)) };
 }
 
