@@ -20,26 +20,35 @@ const PROBLEM_MAX = 400;
 const cut = (text: string, max: number) =>
   text.length > max ? `${text.slice(0, max).toWellFormed()}…` : text;
 
-/** The issues of a value that does not fit its schema; `root` is the field that was parsed. */
+interface IssueOptions {
+  /** The schema of the value, whose fields are named in place of unknown ones. */
+  schema?: z.core.$ZodType | undefined;
+  /** The field that was parsed. */
+  root?: readonly string[];
+  /** How many unknown fields are still compared with those that are known. */
+  hints?: { left: number };
+}
+
+/** The issues of a value that does not fit its schema. */
 export function issuesOf(
   { issues }: { issues: readonly z.core.$ZodIssue[] },
-  { schema, root = [] }: { schema?: z.core.$ZodType | undefined; root?: readonly string[] } = {},
+  { schema, root = [], hints = { left: ISSUES_MAX } }: IssueOptions = {},
 ): Issue[] {
   return issues.flatMap((issue): Issue[] => {
     const path = [...root, ...issue.path];
     if (issue.code === "unrecognized_keys") {
-      const known = schema ? fieldsAt(schema, issue.path) : [];
-      return issue.keys.map((key, index) => ({
+      const known = schema && hints.left > 0 ? fieldsAt(schema, issue.path) : [];
+      return issue.keys.map((key) => ({
         field: [...path, key].join("."),
         // A comparison with all known names costs some thousands of operations.
-        problem: index < ISSUES_MAX ? unknownFieldProblem(key, known) : "unknown field",
+        problem: hints.left-- > 0 ? unknownFieldProblem(key, known) : "unknown field",
       }));
     }
     // The option of a union that knows all but some fields is meant.
     const nearly = issue.code === "invalid_union" && issue.errors.find(isOfUnknownFields);
     if (nearly) {
       const within = nearly.map((one) => ({ ...one, path: [...issue.path, ...one.path] }));
-      return issuesOf({ issues: within }, { schema, root });
+      return issuesOf({ issues: within }, { schema, root, hints });
     }
     const { message } = issue;
     const problem = message.endsWith("received undefined") ? "required" : message;

@@ -72,6 +72,25 @@ function withFewUnknown(
   ]);
 }
 
+/**
+ * An object without the nulls that another option of its union knows, and this one does not: of
+ * generators some write a union as one object with the fields of all options.
+ */
+function withoutOthers(
+  option: z.core.$ZodType,
+  options: readonly z.core.$ZodType[],
+  value: object,
+): object {
+  const { shape } = definitionOf(option);
+  if (!shape || Array.isArray(value)) return value;
+  const others = options.map((one) => definitionOf(one).shape ?? {});
+  const isOthers = (key: string) =>
+    !Object.hasOwn(shape, key) && others.some((other) => Object.hasOwn(other, key));
+  const fields = Object.entries(value);
+  const kept = fields.filter(([key, field]) => field !== null || !isOthers(key));
+  return kept.length === fields.length ? value : Object.fromEntries(kept);
+}
+
 const sizeOf = (body: unknown) => Object.keys(body as object).length;
 
 /** A body without what is not given; the same one where nothing is so. */
@@ -90,7 +109,10 @@ function stripped(schema: z.core.$ZodType, value: unknown): unknown {
   if (innerType) return stripped(innerType, value);
   if (first && out) return stripped(definitionOf(first).type === "transform" ? out : first, value);
   if (options) {
-    const candidates = options.map((option) => ({ option, body: stripped(option, value) }));
+    const candidates = options.map((option) => ({
+      option,
+      body: stripped(option, withoutOthers(option, options, value)),
+    }));
     if (candidates.every(({ body }) => body === value)) return value;
     const taken = candidates.find(({ option, body }) => takes(option, body));
     // Where none takes it, what the option says that knows more of its members.

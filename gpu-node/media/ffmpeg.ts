@@ -54,7 +54,7 @@ function findProgram(name: string, path: string): string | null {
 /** How long a program may take to start, milliseconds: on a busy machine it is tried again. */
 const START_MS = [5_000, 20_000, 60_000];
 
-/** What a program prints; null where it fails, and where it does not end within any of the times. */
+/** What a program prints; null where it fails, and where it does not end in any of the times. */
 async function printedBy(
   program: string,
   args: readonly string[],

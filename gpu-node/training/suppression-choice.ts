@@ -33,9 +33,14 @@ const ROW = 6;
 
 /** An image of the validation split: six numbers a detection, five a truth. */
 export interface LookedAt {
+  /** As the network gives them: suppression comes first, and then the cut at the image's edge. */
   detections: Detections;
   truths: Float32Array;
+  /** Where the image lies in its square; what is not given is not cut. */
+  placement?: ImagePlacement;
 }
+
+type ImagePlacement = Pick<Placement, "left" | "top" | "laid">;
 
 /** Average precision of detections; the engine's. */
 export type Evaluate = (images: readonly LookedAt[]) => Evaluation;
@@ -102,9 +107,9 @@ type Measure = (images: readonly LookedAt[]) => Promise<Evaluation>;
 async function bestSuppressed(looked: readonly LookedAt[], measure: Measure) {
   const tried: (Serving & { nmsIou: number })[] = [];
   for (const nmsIou of NMS_IOUS) {
-    const images = looked.map(({ detections, truths }) => ({
-      detections: suppressedDetections(detections, nmsIou),
-      truths,
+    const images = looked.map((image) => ({
+      ...image,
+      detections: suppressedDetections(image.detections, nmsIou),
     }));
     tried.push({ nmsIou, images, evaluation: await measure(images) });
   }
@@ -200,7 +205,9 @@ export async function writeSuppression(
     const evaluate: Evaluate = (of) =>
       native.evaluateDetections({
         classes: graph.classes,
-        detections: of.map(({ detections }) => detections),
+        detections: of.map(({ detections, placement }) =>
+          placement ? cutDetections(detections, placement) : detections,
+        ),
         truths: of.map(({ truths }) => truths),
       });
     const choice = await chooseSuppression({ one_to_one: one, one_to_many: many }, evaluate, stop);
@@ -236,8 +243,7 @@ export async function lookAt(
       const size = { count: group.length, height: imageSize, width: imageSize };
       const found = await engine.predict({ images: pixels, ...size }, CONFIDENCE_MIN);
       for (const [index, { truths, placement }] of laid.entries()) {
-        const detections = cutDetections(found[index] ?? new Float32Array(), placement);
-        looked.push({ detections, truths });
+        looked.push({ detections: found[index] ?? new Float32Array(), truths, placement });
       }
       onBatch();
     }
@@ -248,10 +254,7 @@ export async function lookAt(
 }
 
 /** Detections cut at the image in its square, as the engine's evaluation and the predictor do. */
-export function cutDetections(
-  detections: Detections,
-  { left, top, laid }: Pick<Placement, "left" | "top" | "laid">,
-): Detections {
+function cutDetections(detections: Detections, { left, top, laid }: ImagePlacement): Detections {
   const inside = (value: number, from: number, length: number) =>
     Math.min(from + length, Math.max(from, value));
   const cut: number[] = [];

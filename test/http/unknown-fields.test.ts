@@ -54,6 +54,15 @@ describe("a field that is not known", () => {
     ]);
   });
 
+  it("is none where it is a null that another option of a union knows", () => {
+    expect(issues({ pretrained: { model_id: null, dataset: "coco" } })).toEqual([]);
+    expect(issues({ pretrained: { model_id: "m", dataset: null } })).toEqual([]);
+    expect(issues({ pretrained: { model_id: "m", dataset: "coco" } })).not.toEqual([]);
+    expect(issues({ pretrained: { model_id: "m", colour: null } })).toEqual([
+      ["pretrained.colour", "unknown field; known are model_id, dataset"],
+    ]);
+  });
+
   it("is one issue each, beside what else is wrong", () => {
     expect(issues({ image_size: "x", imgsz: 1, batch: 2 })).toEqual([
       ["image_size", "Invalid input: expected number, received string"],

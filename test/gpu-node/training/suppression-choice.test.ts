@@ -72,6 +72,21 @@ const evaluateBy =
     });
 
 describe.skipIf(!native)("the choice of suppression", () => {
+  it("suppresses boxes before they are cut at the image, as what is served does", async () => {
+    // Of the image's 160 to 480 rows they cover nearly the same, and a quarter uncut.
+    const boxes = [10, 60, 60, 180, 0.9, 0, 10, 150, 60, 182, 0.8, 0];
+    const placement = { left: 0, top: 140, laid: { width: 640, height: 360 } };
+    const image = { detections: Float32Array.from(boxes), truths: new Float32Array(), placement };
+    const images = Array.from({ length: 20 }, () => image);
+    const kept = new Set<number>();
+    const evaluate = (given: readonly LookedAt[]) => {
+      for (const one of given) kept.add(one.detections.length / 6);
+      return evaluateBy(native as Native)(given);
+    };
+    await chooseSuppression({ one_to_one: images, one_to_many: images }, evaluate);
+    expect([...kept]).toEqual([2]);
+  });
+
   /** What a head finds that finds nothing. */
   const nothing = (images: LookedAt[]): LookedAt[] =>
     images.map(({ truths }) => ({ truths, detections: new Float32Array() }));

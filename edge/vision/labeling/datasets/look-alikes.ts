@@ -5,59 +5,72 @@
 export interface HashedVideo {
   id: string;
   frame_count: number;
+  /** Bytes of the file. */
+  bytes: number;
   /** SHA-256 of the pixels of the thumbnail's frame, in hex; null where no node said so. */
   pixels: string | null;
   /** Hash of a still's look, 256 bits in hex; null of a plain one. */
   look: string | null;
 }
 
-/** Videos that belong together, and how many stills have others that look alike. */
+/** Videos that belong together, and images that would but are too many. */
 export interface LookAlikes {
   /** Groups of two or more, by ids. */
   groups: string[][];
   /**
-   * Stills that look alike and are kept apart all the same, as they are more than `GROUP_SHARE_MAX`
-   * of all: those of a fixed camera.
+   * Videos that are kept apart although they look alike or are the same, as their group is too
+   * large: those of a fixed camera.
    */
   unsplit: number;
 }
 
 /** Bits by which hashes of one image's copies differ at most. */
 const DISTANCE_MAX = 40;
-/** A group of more than this share of all leaves too little for the other side. */
-const GROUP_SHARE_MAX = 0.2;
+/** A group of more than this share of all leaves too little for the other side; a pair never is. */
+const ALIKE_SHARE_MAX = 0.2;
+const SAME_SHARE_MAX = 0.5;
 /** Words of 32 bits of a hash. */
 const WORDS = 8;
 /** Stills with the same part of a hash that one is compared with. */
-const CANDIDATES_MAX = 64;
+const CANDIDATES_MAX = 8;
 const HEX = /^[0-9a-f]{64}$/;
 
-/** Groups of videos whose images are the same, and of stills that look alike. */
+/** Groups of videos that are the same, and of stills that look alike. */
 export function lookAlikes(videos: readonly HashedVideo[]): LookAlikes {
   const same = new Groups(videos.length);
   const first = new Map<string, number>();
-  for (const [index, { frame_count, pixels }] of videos.entries()) {
+  for (const [index, { frame_count, bytes, pixels }] of videos.entries()) {
     if (pixels === null || !HEX.test(pixels)) continue;
-    const content = `${frame_count} ${pixels}`;
+    // Clips of which one frame is the same, such as a black one, are not.
+    const content = frame_count === 1 ? pixels : `${frame_count} ${bytes} ${pixels}`;
     const known = first.get(content);
     if (known === undefined) first.set(content, index);
     else same.join(index, known);
   }
   const alike = new Groups(videos.length, same);
   for (const [one, other] of nearPairs(videos)) alike.join(one, other);
-  const largest = Math.max(1, GROUP_SHARE_MAX * videos.length);
+  const isTooLarge = (group: readonly number[], share: number) =>
+    group.length > 2 && group.length > share * videos.length;
   const groups: number[][] = [];
   let unsplit = 0;
   for (const group of alike.all()) {
-    if (group.length <= largest) {
+    const parts = [...Map.groupBy(group, (index) => same.of(index)).values()];
+    if (
+      parts.length === 1 ? !isTooLarge(group, SAME_SHARE_MAX) : !isTooLarge(group, ALIKE_SHARE_MAX)
+    ) {
       groups.push(group);
       continue;
     }
     unsplit += group.length;
-    groups.push(...Map.groupBy(group, (index) => same.of(index)).values());
+    groups.push(...parts.filter((part) => parts.length > 1 && !isTooLarge(part, SAME_SHARE_MAX)));
+  }
+  const several = groups.filter(({ length }) => length > 1);
+  // Where nothing would be left for the other side, all are apart.
+  if (several.some(({ length }) => length === videos.length)) {
+    return { groups: [], unsplit: videos.length };
   }
   const ids = (group: number[]) => group.map((index) => (videos[index] as HashedVideo).id);
-  return { groups: groups.filter(({ length }) => length > 1).map(ids), unsplit };
+  return { groups: several.map(ids), unsplit };
 }
 
 /**

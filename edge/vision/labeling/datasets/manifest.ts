@@ -157,7 +157,11 @@ export async function writeManifest(
     throw new Failure("state_conflict", "the job has no classes to export");
   }
   if (plan.splits.every(({ video }) => video.frames.length === 0)) {
-    throw new Failure("state_conflict", "there is nothing to export: no frame has an annotation");
+    const why =
+      plan.counts.pendingFrames > 0
+        ? "each frame has an annotation that is neither accepted nor rejected"
+        : "no frame has an annotation";
+    throw new Failure("state_conflict", `there is nothing to export: ${why}`);
   }
   const borderFrames = await countBorder(parts, job, plan.splits);
   return { ...(await writePlan(parts, plan, key)), counts: plan.counts, borderFrames };

@@ -255,27 +255,40 @@ function emptyClasses(classes: readonly ClassCount[], total: number): Warning[] 
 const PAIRS_SHOWN = 10;
 /** Classes whose names are compared, each with each. */
 const COMPARED_MAX = 300;
-/** Letters of a name that may differ from another's by a slip. */
+/** Letters of a word that may differ from another's by a slip. */
 const SLIP_LENGTH_MIN = 5;
 
+/** The words of a name, whatever its case and whatever stands between them. */
+const wordsOf = (name: string) =>
+  name
+    .normalize("NFC")
+    .toLowerCase()
+    .split(/[\s_]+|(?<=\p{L})-(?=\p{L})/u)
+    .filter((word) => word !== "");
+
 /** Whether one name may be the other mistyped: by case, spaces or plural, or by one letter. */
-function isLike(one: string, other: string): boolean {
-  const bare = (name: string) => name.toLowerCase().replace(/[^\p{L}\p{N}]/gu, "");
-  const [a, b] = [bare(one), bare(other)];
+function isLike(one: readonly string[], other: readonly string[]): boolean {
+  const [a, b] = [one.join(""), other.join("")];
   if (a === b) return a !== "";
-  if (`${a}s` === b || `${b}s` === a) return true;
-  // Names that are numbered, such as lane 1 and lane 2, differ on purpose.
-  if (a.replace(/\p{N}/gu, "") === b.replace(/\p{N}/gu, "")) return false;
-  return Math.min(a.length, b.length) >= SLIP_LENGTH_MIN && editDistance(a, b, 1) === 1;
+  if (`${a}s` === b || `${b}s` === a) return a.length > 1 && b.length > 1;
+  if (one.length !== other.length) return false;
+  // Names that are numbered or lettered, such as lane 1 and lane 2, differ on purpose.
+  const differing = one.flatMap((word, index) => (word === other[index] ? [] : [index]));
+  const [index = -1, ...more] = differing;
+  const [mine = "", theirs = ""] = [one[index], other[index]];
+  const isWord = (word: string) => word.length >= SLIP_LENGTH_MIN && /^\p{L}+$/u.test(word);
+  return more.length === 0 && isWord(mine) && isWord(theirs) && editDistance(mine, theirs, 1) === 1;
 }
 
 /** The warning of classes that may be one. */
 function similarClasses(classes: readonly ClassCount[]): Warning[] {
-  const compared = classes.slice(0, COMPARED_MAX);
+  const compared = classes
+    .slice(0, COMPARED_MAX)
+    .map((one) => ({ ...one, words: wordsOf(one.class) }));
   const pairs = compared.flatMap((one, index) =>
     compared
       .slice(index + 1)
-      .flatMap((other) => (isLike(one.class, other.class) ? [[one, other]] : [])),
+      .flatMap((other) => (isLike(one.words, other.words) ? [[one, other]] : [])),
   );
   if (pairs.length === 0) return [];
   const named = pairs
@@ -285,7 +298,7 @@ function similarClasses(classes: readonly ClassCount[]): Warning[] {
     {
       code: "similar_classes",
       severity: "warning",
-      message: `May be one class, mistyped: ${named.join("; ")}. Merge them where they are.`,
+      message: `May be one class, mistyped: ${named.join("; ")}.`,
       data: { pairs: pairs.slice(0, PAIRS_SHOWN).map((pair) => pair.map((one) => one.class)) },
     },
   ];
@@ -313,7 +326,7 @@ function similarImages({ alike, unsplit }: DatasetCounts["images"]): Warning[] {
       severity: "warning",
       message:
         `${unsplit} images look alike, as those of a fixed camera: they are too many to be on one ` +
-        "side of the split, so that the figures of a run will be too good. Measure on other scenes.",
+        "side of the split, so that the figures of a run may be too good. Measure on other scenes.",
       data: { images: unsplit, groups: [] },
     });
   }

@@ -9,6 +9,7 @@ import type { Parts } from "../../base/parts.ts";
 import { listModels, type ModelRow } from "../../models/registry.ts";
 import { servingNodes } from "../../tasks/nodes/nodes.ts";
 import { warmModel } from "../predict/activation.ts";
+import type { SizedModel } from "../predict/edge.ts";
 import type { EndpointRow } from "./endpoints.ts";
 
 /** A model by its id, or whichever an alias means. */
@@ -89,7 +90,8 @@ export const servingModels = (
 export const sized = (
   model: ModelRow,
   { image_size }: Pick<EndpointSettings, "image_size">,
-): ModelRow => (image_size === null ? model : { ...model, imageSize: image_size });
+): SizedModel =>
+  image_size === null ? model : { ...model, imageSize: image_size, trainedSize: model.imageSize };
 
 /**
  * Fails with `invalid_request` for settings that cannot be meant, and with `not_found` for models

@@ -28,6 +28,12 @@ const EDGE_MS = 30_000;
 export const EDGE = "edge";
 const NONE = "there is no inference at the edge here";
 
+/** A model at a size that an endpoint asks for. */
+export interface SizedModel extends ModelRow {
+  /** Pixels a side that it was trained at, where `imageSize` is an endpoint's own. */
+  trainedSize?: number;
+}
+
 /** Why the edge cannot serve a model at so many pixels a side, for people; null where it can. */
 export function edgeProblem(
   { edge }: Pick<Parts, "edge">,
@@ -44,8 +50,10 @@ export function edgeProblem(
  * Pixels a side at which the edge looks with a model: no more than the model was trained at, beyond
  * which it finds objects of other sizes than those it learned.
  */
-const edgeSide = (edge: NonNullable<Parts["edge"]>, { imageSize }: Pick<ModelRow, "imageSize">) =>
-  Math.min(edge.imageSize, imageSize);
+const edgeSide = (
+  edge: NonNullable<Parts["edge"]>,
+  { imageSize, trainedSize = imageSize }: SizedModel,
+): number => Math.min(edge.imageSize, trainedSize);
 
 /** What the edge can do for a workspace whose active model this is. */
 export function edgeStatus(

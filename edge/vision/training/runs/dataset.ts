@@ -139,7 +139,7 @@ export async function reportOf(
     split.include === "accepted"
       ? countAccepted(database, job, plan)
       : countNotRejected(database, job),
-    countDoubtful(database, plan),
+    countDoubtful(database, job, plan, split),
   ]);
   const byNumber = new Map(counted.classes.map((one) => [one.number, one]));
   const classes = plan.classes.map((name, index) => {
@@ -155,20 +155,32 @@ export async function reportOf(
   return qualityReport(dataset, counts, refusal);
 }
 
+/** Annotations that are looked at for likely mistakes; all of a million would take seconds. */
+const DOUBTED_MAX = 100_000;
+
 /** Boxes that are likely mistakes: of a pixel's width or height, and the same in two classes. */
 async function countDoubtful(
   database: Database,
+  job: JobRow,
   { wanted }: DatasetPlan,
+  { include }: Pick<Split, "include">,
 ): Promise<{ tiny: number; inTwoClasses: number }> {
+  const decided = include === "accepted" ? sql`AND ${isDecided(job)}` : sql``;
   const { rows } = await database.execute<{ tiny: number; inTwoClasses: number }>(sql`
     SELECT coalesce(sum(tiny), 0)::int AS tiny,
       (count(*) FILTER (WHERE first <> last))::int AS "inTwoClasses" FROM (
         SELECT count(*) FILTER (WHERE least(x2 - x1, y2 - y1) <= 1) AS tiny,
           min(class_number) AS first, max(class_number) AS last
-          FROM annotation a WHERE ${wanted}
+          FROM (SELECT a.* FROM annotation a WHERE ${wanted} ${decided}
+                 LIMIT ${DOUBTED_MAX}::int) a
          GROUP BY video_id, frame_index, round(x1), round(y1), round(x2), round(y2)) box`);
   return rows[0] ?? { tiny: 0, inTwoClasses: 0 };
 }
+
+/** The condition on an annotation `a` that nothing on its frame is still to be judged. */
+const isDecided = (job: JobRow) => sql`NOT EXISTS (
+  SELECT FROM frame_count f WHERE f.job_id = ${job.id}::uuid AND f.video_id = a.video_id
+     AND f.frame_index = a.frame_index AND ${IS_PENDING})`;
 
 /** What a job has of each class, by the counts that are kept. */
 async function countNotRejected(database: Database, job: JobRow): Promise<CountedRow> {
@@ -203,10 +215,7 @@ async function countAccepted(
             (a.x2 - a.x1)::float8 * (a.y2 - a.y1) / (v.width::float8 * v.height))
           < area_bin(${SMALL_AREA}::float8))::int AS small
         FROM annotation a JOIN video v ON v.id = a.video_id
-       WHERE ${wanted} AND NOT EXISTS (
-         SELECT FROM frame_count f WHERE f.job_id = ${job.id}::uuid AND f.video_id = a.video_id
-            AND f.frame_index = a.frame_index AND ${IS_PENDING})
-       GROUP BY 1)
+       WHERE ${wanted} AND ${isDecided(job)} GROUP BY 1)
     SELECT coalesce(sum(small), 0)::int AS small, coalesce(json_agg(json_build_object(
         'number', number, 'count', n, 'frames', frames)), '[]') AS classes FROM own`);
   return rows[0] as CountedRow;

@@ -24,6 +24,7 @@ function turned(given: readonly number[], count: number): number[] {
 const still = (id: string, look: readonly number[] | null, more: Partial<HashedVideo> = {}) => ({
   id,
   frame_count: 1,
+  bytes: 1_000,
   pixels: hex(bits()),
   look: look && hex(look),
   ...more,
@@ -36,6 +37,8 @@ describe("images", () => {
     const same = ["a", "b", "c"].map((id) => still(id, null, { pixels }));
     const clip = { frame_count: 90, pixels };
     const clips = ["x", "y"].map((id) => still(id, null, clip));
+    // Another clip, of which one frame is the same.
+    clips.push(still("z", null, { ...clip, bytes: 1_001 }));
     const { groups, unsplit } = lookAlikes([...others(20), ...same, ...clips]);
     expect(groups.map((ids) => ids.toSorted())).toEqual([
       ["a", "b", "c"],
@@ -65,6 +68,21 @@ describe("images", () => {
       still(`s${at}`, turned(look, 4), at < 2 ? { pixels } : {}),
     );
     expect(lookAlikes(given)).toEqual({ groups: [["s0", "s1"]], unsplit: 40 });
+  });
+
+  it("of which too few would be left for the other side are apart, and counted", () => {
+    const pixels = hex(bits());
+    const same = ["a", "b", "c"].map((id) => still(id, null, { pixels }));
+    expect(lookAlikes(same)).toEqual({ groups: [], unsplit: 3 });
+    expect(lookAlikes(same.slice(0, 2))).toEqual({ groups: [], unsplit: 2 });
+    expect(lookAlikes([...same, ...others(2)])).toEqual({ groups: [], unsplit: 3 });
+    expect(lookAlikes([...same, ...others(3)])).toEqual({ groups: [["a", "b", "c"]], unsplit: 0 });
+  });
+
+  it("of a few are a pair all the same, and then none is told to be apart", () => {
+    const look = bits();
+    const pair = [still("a", look), still("b", turned(look, 10))];
+    expect(lookAlikes([...pair, ...others(4)])).toEqual({ groups: [["a", "b"]], unsplit: 0 });
   });
 
   it("are found among a hundred thousand, most of those that differ by 30 bits too", () => {

@@ -12,6 +12,7 @@ import { createWorld, type World } from "../../../support/world.ts";
 
 let world: World;
 let admin: Person;
+let workspaceId: string;
 let one: RegisteredModel;
 let two: RegisteredModel;
 
@@ -19,7 +20,7 @@ beforeAll(async () => {
   world = await createWorld({ services: ["infer", "vision"] });
   admin = await register(world);
   const me = await admin.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");
-  const workspaceId = me.workspaces[0]?.workspace_id ?? "";
+  workspaceId = me.workspaces[0]?.workspace_id ?? "";
   one = await registerModel(world, workspaceId, { classes: ["disc"], image_size: 320 });
   two = await registerModel(world, workspaceId, { classes: ["disc"], image_size: 320 });
   await world.visionDatabase.execute(
@@ -60,6 +61,17 @@ it("does not make an endpoint's own image size smaller", async () => {
   expect(detail).toContain("it looks at 320 pixels a side, and 640 are asked for");
   const health = async (slug: string) => (await status(slug)).health;
   expect([await health("small"), await health("large")]).toEqual(["ok", "no_node"]);
+});
+
+it("looks at no more pixels than a model was trained at, whatever size an endpoint asks for", async () => {
+  const create = { classes: ["disc"], image_size: 160 };
+  const small = await registerModel(world, workspaceId, create);
+  const models = [{ model_id: small.model_id }];
+  await make("fewer", { models, image_size: 128 });
+  await make("more", { models, image_size: 256 });
+  const about = async (slug: string) => [(await status(slug)).health, (await predict(slug)).status];
+  expect(await about("fewer")).toEqual(["ok", 200]);
+  expect(await about("more")).toEqual(["no_node", 503]);
 });
 
 it("is no word of an endpoint's model where that looks at more pixels, for a target either", async () => {
