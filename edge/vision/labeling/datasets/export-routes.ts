@@ -9,11 +9,11 @@ import { headers } from "../../../http/description.ts";
 import { errorResponses, json } from "../../../http/route.ts";
 import { user } from "../../auth/audience.ts";
 import { callerOf, workspacesOf } from "../../auth/scope.ts";
-import { originOf } from "../../base/api.ts";
+import { originOf, pageQuery } from "../../base/api.ts";
 import { type Route, route } from "../../base/route.ts";
 import { jobFor, jobId } from "../jobs/access.ts";
 import { isLive, stillRuns } from "../jobs/jobs.ts";
-import { findExport, startExport } from "./exports.ts";
+import { findExport, listExports, startExport } from "./exports.ts";
 
 const tag = "Datasets";
 /** Milliseconds that a request waits for its export: a small dataset is made within them. */
@@ -120,6 +120,24 @@ export const exportRoutes: readonly Route[] = [
         if (waited >= WAIT_MS) return context.json(found, 202);
         await new Promise((resolve) => setTimeout(resolve, POLL_MS));
       }
+    },
+  ),
+  route(
+    {
+      call: "GET /jobs/{job_id}/exports",
+      operationId: "listExports",
+      tag,
+      summary: "The exports of a job, newest first",
+      description: "Beyond the contract.",
+      who: user,
+      params: jobId,
+      query: z.object(pageQuery(100, 20)),
+      answers: { 200: json("the exports", z.array(DatasetExport)) },
+    },
+    async (context) => {
+      const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
+      const page = { ...context.req.valid("query"), origin: originOf(context) };
+      return context.json(await listExports(context.var.service, job, page), 200);
     },
   ),
   route(

@@ -104,17 +104,37 @@ export async function failLostExports({ database }: Parts): Promise<void> {
        AND NOT EXISTS (SELECT FROM task WHERE idempotency_key = ${subjectOf("")} || e.id)`);
 }
 
+/** An export as its row says, with the name of its job. */
+type ExportRow = Record<string, unknown>;
+
 /** An export of the workspaces, with its address; fails with `not_found`. */
 export async function findExport(
   parts: Parts,
   workspaces: readonly string[],
   { exportId, origin }: { exportId: string; origin: string },
 ): Promise<DatasetExport> {
-  const { rows } = await parts.database.execute<Record<string, unknown>>(sql`
+  const { rows } = await parts.database.execute<ExportRow>(sql`
     SELECT e.*, e.bytes::float8 AS size, j.name FROM dataset_export e JOIN job j ON j.id = e.job_id
      WHERE e.id = ${exportId}::uuid AND e.workspace_id IN ${idList(workspaces)}`);
   const row = rows[0];
   if (!row) throw new Failure("not_found", "no such export in your workspaces");
+  return exportRecord(parts, row, origin);
+}
+
+/** The exports of a job with their addresses, the newest first. */
+export async function listExports(
+  parts: Parts,
+  { id, name }: Pick<JobRow, "id" | "name">,
+  { offset, limit, origin }: { offset: number; limit: number; origin: string },
+): Promise<DatasetExport[]> {
+  const { rows } = await parts.database.execute<ExportRow>(sql`
+    SELECT e.*, e.bytes::float8 AS size FROM dataset_export e WHERE job_id = ${id}::uuid
+     ORDER BY created_at DESC, e.id OFFSET ${offset}::int LIMIT ${limit}::int`);
+  return Promise.all(rows.map((row) => exportRecord(parts, { ...row, name }, origin)));
+}
+
+async function exportRecord(parts: Parts, row: ExportRow, origin: string): Promise<DatasetExport> {
+  const exportId = row.id as string;
   const time = (value: unknown) => (value === null ? null : iso(Date.parse(String(value))));
   const filename = `${String(row.name)
     .replace(/[^\w.-]+/g, "_")

@@ -220,6 +220,33 @@ describe("an export", () => {
     });
   });
 
+  it("is listed with the others of its job, the newest first, and no other job's", async () => {
+    const [jobId, other] = [
+      await w.labeled(labelsOf("long", 4)),
+      await w.labeled(labelsOf("left", 4)),
+    ];
+    const made: string[] = [];
+    for (const format of ["yolo", "coco", "voc"]) {
+      await exportOf(jobId, { format });
+      const [newest] = await w.admin.ok<DatasetExport[]>("GET", `/jobs/${jobId}/exports`);
+      expect(newest).toMatchObject({ job_id: jobId, format, status: "completed" });
+      expect(await w.admin.ok("GET", `/exports/${newest?.export_id}`)).toMatchObject({
+        export_id: newest?.export_id,
+        summary: newest?.summary,
+      });
+      made.unshift(String(newest?.export_id));
+    }
+    const listed = async (query: string) => {
+      const found = await w.admin.ok<DatasetExport[]>("GET", `/jobs/${jobId}/exports${query}`);
+      return DatasetExport.array()
+        .parse(found)
+        .map((one) => one.export_id);
+    };
+    expect(await listed("")).toEqual(made);
+    expect(await listed("?limit=1&offset=1")).toEqual(made.slice(1, 2));
+    expect(await w.admin.ok("GET", `/jobs/${other}/exports`)).toEqual([]);
+  });
+
   it("of accepted annotations has no frame with a pending one, and counts those", async () => {
     const jobId = await w.labeled(labelsOf("long", 10));
     await w.world.visionDatabase.execute(sql`
