@@ -296,7 +296,7 @@ async function accept(operator: Operator, words: readonly string[], values: Valu
   required(words[0], "the refusals to accept, by their ids");
   const { refusals: accepted, run_ids } = await operator.acceptRefusals(words);
   accepted.map(refusalLine).forEach(say);
-  for (const runId of run_ids) say(`launched run ${runId}`);
+  if (values["no-wait"]) for (const runId of run_ids) say(`launched run ${runId}`);
   show({ accepted, runs: await follow(operator, run_ids, values) });
 }
 

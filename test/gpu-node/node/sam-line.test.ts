@@ -118,7 +118,7 @@ describe.skipIf(!found)("a node", () => {
           {
             id: "red",
             type: "segmenter@1",
-            parameters: { image: "$inputs.image", texts: ["red"] },
+            parameters: { image: "$inputs.image", prompts: ["red"] },
           },
         ],
         outputs: [{ name: "count", value: "$steps.red.count" }],

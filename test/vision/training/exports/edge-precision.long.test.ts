@@ -119,7 +119,7 @@ it("has the files made each minute of models that the edge may be asked for", as
   const [active, aliased, named, idle, empty, unnamed] = await Promise.all(
     names.map((name) => trainedAs({ name })),
   );
-  const small = await trainedAs({ name: "small", image_size: 160 });
+  const small = await trainedAs({ name: "small", image_size: 64 });
   // Moved by what warms no model: a rollback to one that is open does not.
   const { visionDatabase: database } = world;
   await database.execute(sql`UPDATE model SET classes = '{}' WHERE id = ${empty}::uuid`);
@@ -145,7 +145,7 @@ it("has the files made each minute of models that the edge may be asked for", as
     expect(await files(id)).toEqual([["int8", SIDE, "queued"]]);
   }
   // No larger than what the model was trained at.
-  expect(await files(small)).toEqual([["int8", 160, "queued"]]);
+  expect(await files(small)).toEqual([["int8", 64, "queued"]]);
   for (const id of [idle, empty, unnamed]) expect(await files(id)).toEqual([]);
   // What is there already is not asked for again, nor what failed.
   await database.execute(sql`
