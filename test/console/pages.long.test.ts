@@ -392,9 +392,9 @@ describe.skipIf(!hasChromium)("every page", () => {
       const width = await page.evaluate("document.documentElement.scrollWidth");
       expect([path, Number(width) <= options.width]).toEqual([path, true]);
       expect([path, await page.locator("h1").count()]).toEqual([path, 1]);
-      // A state is a line of text: none is stretched to the height of what stands beside it.
+      // The level of an entry is a line of text, not as high as what stands beside it.
       const highest = await page.evaluate(
-        "Math.max(0, ...[...document.querySelectorAll('.state')].map((one) => one.offsetHeight))",
+        "Math.max(0, ...[...document.querySelectorAll('.journal .state')].map((one) => one.offsetHeight))",
       );
       expect([path, Number(highest) < 36]).toEqual([path, true]);
     }
