@@ -480,7 +480,7 @@ describe("a job of 20,000 annotations, right after they were stored", () => {
     const read: Record<string, number> = {};
     for (const [name, act] of Object.entries(reads))
       read[name] = await own.rowsRead("annotation", act);
-    // The dataset's report looks for likely mistakes: at each annotation once, of many at the first.
+    // The report of the dataset looks for likely mistakes: at each once, of many at the first.
     const report = () => reportOf(own.database, job, TrainSettings.parse({}));
     expect(await own.rowsRead("annotation", report)).toBeLessThanOrEqual(ANNOTATIONS);
     await own.end();
