@@ -29,6 +29,14 @@ type Definition = { type: string } & Partial<{
 // The library tells its kinds of schemas apart by this member, whose type only says that it is one.
 export const definitionOf = (schema: z.core.$ZodType) => schema._zod.def as Definition;
 
+/** The schema within optional, nullable and default ones and pipes, which a body is held to. */
+export function unwrapped(schema: z.core.$ZodType): z.core.$ZodType {
+  const { innerType, in: first, out } = definitionOf(schema);
+  if (innerType) return unwrapped(innerType);
+  if (!first || !out) return schema;
+  return unwrapped(definitionOf(first).type === "transform" ? out : first);
+}
+
 const takes = (schema: z.core.$ZodType, value: unknown) => z.core.safeParse(schema, value).success;
 
 const isLeftOutByNull = (schema: z.core.$ZodType) =>
@@ -94,20 +102,10 @@ function withoutOthers(
 const sizeOf = (body: unknown) => Object.keys(body as object).length;
 
 /** A body without what is not given; the same one where nothing is so. */
-function stripped(schema: z.core.$ZodType, value: unknown): unknown {
+function stripped(outer: z.core.$ZodType, value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
-  const {
-    shape,
-    element,
-    valueType,
-    innerType,
-    catchall,
-    in: first,
-    out,
-    options,
-  } = definitionOf(schema);
-  if (innerType) return stripped(innerType, value);
-  if (first && out) return stripped(definitionOf(first).type === "transform" ? out : first, value);
+  const schema = unwrapped(outer);
+  const { shape, element, valueType, catchall, options } = definitionOf(schema);
   if (options) {
     const candidates = options.map((option) => ({
       option,

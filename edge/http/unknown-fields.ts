@@ -4,7 +4,7 @@
 
 import type { z } from "@hono/zod-openapi";
 import { nearest } from "../../shared/detector/vocabulary.ts";
-import { definitionOf } from "./not-given.ts";
+import { definitionOf, unwrapped } from "./not-given.ts";
 
 /** Names in other tools' requests and files, and ours of the same thing. */
 const OTHER_NAMES: Readonly<Record<string, readonly string[]>> = {
@@ -49,9 +49,7 @@ export function unknownFieldProblem(name: string, known: readonly string[]): str
 
 /** Names of the fields that a schema knows of the object at a path of a value. */
 export function fieldsAt(schema: z.core.$ZodType, path: readonly PropertyKey[]): string[] {
-  const { shape, element, valueType, innerType, in: first, out, options } = definitionOf(schema);
-  if (innerType) return fieldsAt(innerType, path);
-  if (first && out) return fieldsAt(definitionOf(first).type === "transform" ? out : first, path);
+  const { shape, element, valueType, options } = definitionOf(unwrapped(schema));
   if (options) return [...new Set(options.flatMap((option) => fieldsAt(option, path)))];
   const [key, ...rest] = path;
   if (key === undefined) return Object.keys(shape ?? {});
@@ -61,21 +59,7 @@ export function fieldsAt(schema: z.core.$ZodType, path: readonly PropertyKey[]):
 
 /** Paths of the objects within a schema that pass over fields that they do not know. */
 export function openObjects(schema: z.core.$ZodType, path = "body"): string[] {
-  const {
-    type,
-    shape,
-    catchall,
-    element,
-    valueType,
-    innerType,
-    in: first,
-    out,
-    options,
-  } = definitionOf(schema);
-  if (innerType) return openObjects(innerType, path);
-  if (first && out) {
-    return openObjects(definitionOf(first).type === "transform" ? out : first, path);
-  }
+  const { type, shape, catchall, element, valueType, options } = definitionOf(unwrapped(schema));
   if (options) return options.flatMap((option) => openObjects(option, path));
   if (element) return openObjects(element, `${path}[]`);
   if (valueType) return openObjects(valueType, `${path}.*`);
