@@ -98,7 +98,7 @@ export const boxShape = (box: Bbox, degrees: number): Pick<Label, "box" | "polyg
 
 /** A count with its noun, as notes have it. */
 export const counted = (count: number, noun: string): string =>
-  `${count} ${noun}${count === 1 ? "" : "s"}`;
+  `${count} ${noun}${count === 1 ? "" : noun.endsWith("x") ? "es" : "s"}`;
 
 /** Images that labels are of, each once, with a note on those that several files label. */
 export function distinct(images: readonly string[]): Pick<Labels, "images" | "notes"> {

@@ -11,6 +11,7 @@ import {
   IMAGE_SIZE_SMALL_OBJECTS,
   VAL_SHARE_DEFAULT,
 } from "../../../../shared/wire/training.ts";
+import { counted } from "./labels.ts";
 
 /** Frames with a class that let it be learned well. */
 const FRAMES_ADVISED = 100;
@@ -135,9 +136,6 @@ const NO_ANNOTATIONS: Warning = {
   data: {},
 };
 
-const countOf = (count: number, noun: string) =>
-  `${count} ${noun}${count === 1 ? "" : noun.endsWith("x") ? "es" : "s"}`;
-
 /** The warning of frames that a run does not use, as they lie beside its validation frames. */
 function leftOutFrames({ leftOutFrames: frames, ...counts }: DatasetCounts): Warning[] {
   if (frames === 0) return [];
@@ -147,7 +145,7 @@ function leftOutFrames({ leftOutFrames: frames, ...counts }: DatasetCounts): War
       code: "left_out_frames",
       severity: "advice",
       message:
-        `Not trained on: ${countOf(frames, "frame")}, ${annotated} of them annotated, within the ` +
+        `Not trained on: ${counted(frames, "frame")}, ${annotated} of them annotated, within the ` +
         "gap between the two sides of the split of a single video.",
       data: { frames, annotated_frames: annotated },
     },
@@ -162,7 +160,7 @@ function pendingFrames({ pendingFrames: frames }: DatasetCounts): Warning[] {
       code: "pending_frames",
       severity: "advice",
       message:
-        `Left out: ${countOf(frames, "frame")} with a pending annotation. Accept or reject what ` +
+        `Left out: ${counted(frames, "frame")} with a pending annotation. Accept or reject what ` +
         "is on them.",
       data: { frames },
     },
@@ -340,7 +338,7 @@ function doubtfulBoxes({ tiny, inTwoClasses }: DatasetCounts): Warning[] {
     warnings.push({
       code: "two_classes",
       severity: "warning",
-      message: `${countOf(inTwoClasses, "box")} of one object ${inTwoClasses === 1 ? "is" : "are"} there in two classes: reject one of each.`,
+      message: `${counted(inTwoClasses, "box")} of one object ${inTwoClasses === 1 ? "is" : "are"} there in two classes: reject one of each.`,
       data: { boxes: inTwoClasses },
     });
   }
@@ -348,7 +346,7 @@ function doubtfulBoxes({ tiny, inTwoClasses }: DatasetCounts): Warning[] {
     warnings.push({
       code: "tiny_boxes",
       severity: "warning",
-      message: `${countOf(tiny, "box")} ${tiny === 1 ? "is" : "are"} at most a pixel wide or high: a slip of the hand?`,
+      message: `${counted(tiny, "box")} ${tiny === 1 ? "is" : "are"} at most a pixel wide or high: a slip of the hand?`,
       data: { boxes: tiny },
     });
   }
