@@ -7,6 +7,7 @@ import { describe, expect, it } from "vitest";
 import {
   count,
   judge,
+  type KnownDifference,
   KnownDifferences,
   type Outcome,
   parseOutcomes,
@@ -19,7 +20,7 @@ const skipped = (name: string): Outcome => ({ case: name, outcome: "skipped", de
 const known = (name: string) => ({ case: name, why: "a later issue repairs it" });
 
 describe("a group's outcomes beside the known differences", () => {
-  const verdicts = (outcomes: Outcome[], entries: ReturnType<typeof known>[], groups = ["a"]) =>
+  const verdicts = (outcomes: Outcome[], entries: KnownDifference[], groups = ["a"]) =>
     judge(outcomes, entries, groups).map(({ case: name, verdict }) => [name, verdict]);
 
   it("passes what passed and fails a difference that nobody listed", () => {
@@ -51,6 +52,12 @@ describe("a group's outcomes beside the known differences", () => {
     expect(verdicts([passed("a/y")], [known("a/y")])).toEqual([["a/y", "passed"], gone]);
     expect(verdicts([passed("a/x")], [known("a/y")])).toEqual([["a/x", "passed"], gone]);
     expect(judge([], [known("a/y")], ["a"])[0]?.detail).toContain("take the entry out");
+  });
+
+  it("lets one that shows by chance be gone, and known where it shows", () => {
+    const entry = { ...known("a/y"), by_chance: true as const };
+    expect(verdicts([passed("a/y")], [entry])).toEqual([["a/y", "passed"]]);
+    expect(verdicts([failed("a/y")], [entry])).toEqual([["a/y", "known"]]);
   });
 
   it("keeps what was not looked at: another group's, and what lies under a skipped case", () => {

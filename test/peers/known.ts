@@ -16,6 +16,11 @@ export type Outcome = z.infer<typeof Outcome>;
 export const KnownDifference = z.strictObject({
   case: z.string().min(1),
   why: z.string().min(1),
+  /**
+   * Whether it shows depends on the values that a tool draws, which are others with each change of
+   * a document: it may be gone without being repaired.
+   */
+  by_chance: z.literal(true).optional(),
   issue: z.string().optional(),
 });
 export type KnownDifference = z.infer<typeof KnownDifference>;
@@ -37,7 +42,8 @@ export interface Judgement {
 
 /**
  * Verdicts in the order of the outcomes, then those of the groups' known differences that have
- * gone. An entry under a skipped case was not looked at, and stays.
+ * gone. An entry under a skipped case was not looked at, and one that shows by chance may show
+ * again: both stay.
  */
 export function judge(
   outcomes: readonly Outcome[],
@@ -57,6 +63,7 @@ export function judge(
   });
   const gone = known.filter(
     (entry) =>
+      !entry.by_chance &&
       groups.some((group) => isUnder(entry.case, group)) &&
       !failing.has(entry.case) &&
       !skipped.some((one) => isUnder(entry.case, one)),
