@@ -400,5 +400,11 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "predictSam.body": { file: "crossing.jpg", prompts: ["person"] },
   "predictSamVideo.body": { file: "crossing.mp4", prompts: ["person"] },
   "readSamPrediction.prediction_id": id("16"),
+  "labelByText.body": {
+    project_id: id("02"),
+    video_ids: [video_id],
+    prompts: ["person"],
+    threshold: 0.4,
+  },
   "previewLabels.body": { frame_ids: [frame_id], prompts: ["person"] },
 };

@@ -1,4 +1,4 @@
-// Labels frames of one video, in display order: each is encoded once and asked for every prompt.
+// Labels frames of one video, in display order: each is looked at once for all prompts.
 // The same payload gives the same detections, whichever attempt or node it was. A canceled task
 // gives what was done until then.
 
@@ -7,9 +7,7 @@ import { ascending, openFootage } from "../media/footage.ts";
 import type { ReadFrame } from "../media/frame-reader.ts";
 import { toJpeg } from "../media/stills.ts";
 import { upload } from "../objects/transfer.ts";
-import type { Segmenter } from "../segmenters/segmenter.ts";
-import { detectAll } from "./detect.ts";
-import { asTaskFailure, readyPrompts } from "./prompts.ts";
+import { type Finder, withFinder } from "./finder.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
 /** JPEGs on their way to the store at once. */
@@ -18,32 +16,25 @@ const UPLOADS_MAX = 3;
 const PARTIAL_MS = 1_000;
 
 /** Does a `label` task. Fails with a TaskFailure, which says whether to try again. */
-export async function run(
+export const run = (
   payload: TaskPayload<"label">,
   context: RunnerContext,
-): Promise<TaskResult<"label">> {
+): Promise<TaskResult<"label">> => {
   const started = performance.now();
-  try {
-    return await context.useSegmenter(payload.segmenter, (segmenter) =>
-      labelFrames(payload, context, segmenter, started),
-    );
-  } catch (thrown) {
-    throw asTaskFailure(thrown);
-  }
-}
+  return withFinder(payload, context, (finder) => labelFrames(payload, context, finder, started));
+};
 
 async function labelFrames(
   payload: TaskPayload<"label">,
   context: RunnerContext,
-  segmenter: Segmenter,
+  finder: Finder,
   started: number,
 ): Promise<TaskResult<"label">> {
-  const { ready, warnings } = await readyPrompts(context, segmenter, payload.prompts);
   const labeled: FrameDetections[] = [];
   const resultOf = (frames: FrameDetections[]) => ({
     frames,
-    segmenter: segmenter.info.name,
-    warnings,
+    segmenter: finder.name,
+    warnings: finder.warnings,
     seconds: (performance.now() - started) / 1_000,
   });
   let [reported, reportedAt] = [0, Number.NEGATIVE_INFINITY];
@@ -52,10 +43,9 @@ async function labelFrames(
   const uploads = new Uploads(payload, context);
   for await (const { index, image } of frames(payload, context)) {
     await uploads.add(index, image);
-    const found = await detectAll(segmenter, image, ready, payload.resolution);
-    const detections = found.map(({ detection }) => detection);
+    const detections = await finder.find(image);
     labeled.push({ frame_index: index, detections });
-    annotations += found.length;
+    annotations += detections.length;
     const done = labeled.length;
     const isDue = performance.now() - reportedAt >= PARTIAL_MS;
     const partial = isDue ? resultOf(labeled.slice(reported)) : undefined;

@@ -93,6 +93,18 @@ export type Mask = z.infer<typeof Mask>;
 
 const videoSource = { video: ObjectSource, video_id: z.string() };
 
+/** Who looks for objects, and for which. */
+const search = {
+  /** Of a task with a model, each names one of its classes as text. */
+  prompts: z.array(Prompt).min(1),
+  /** Pixels of a frame's longest side for whoever looks; null is its own. */
+  resolution: z.number().int().nullable(),
+  /** Null is a node's default. */
+  segmenter: z.string().nullable(),
+  /** A model of the registry that looks in a segmenter's place. */
+  model: ModelSource.nullable(),
+};
+
 /** Pixels of an image's longest side, frames a second and seconds: beyond them is no video. */
 const SIDE_MAX = 65_535;
 const FPS_MAX = 1e6;
@@ -247,17 +259,15 @@ export const TASK_KINDS = {
     shared: false,
     payload: z.object({
       ...videoSource,
+      ...search,
       job_id: z.string(),
-      prompts: z.array(Prompt).min(1),
       frames: z.array(z.number().int()).min(1),
-      /** Pixels of a frame's longest side for the segmenter; null is the segmenter's own. */
-      resolution: z.number().int().nullable(),
       /** Where the JPEG of each of `frames` goes, in their order; null where the store has it. */
       images: z.array(ObjectTarget.nullable()),
-      segmenter: z.string().nullable(),
     }),
     result: z.object({
       frames: z.array(FrameDetections),
+      /** Who looked: a segmenter's name, or a model's id. */
       segmenter: z.string(),
       seconds: z.number(),
       /** What people are to know of what the prompts find. */
@@ -272,11 +282,9 @@ export const TASK_KINDS = {
     shared: false,
     payload: z.object({
       ...videoSource,
-      prompts: z.array(Prompt).min(1),
+      ...search,
       frames: z.array(z.number().int()).min(1),
-      resolution: z.number().int().nullable(),
       threshold: z.number(),
-      segmenter: z.string().nullable(),
     }),
     result: z.object({
       frames: z.array(FrameDetections.extend({ image: z.string() })),

@@ -26,6 +26,9 @@ export const Job = z
     resolution: z.number().int().nullable(),
     fps: z.number().nullable(),
     prompts: z.array(z.string()),
+    model_id: z.uuid().nullable().meta({
+      description: "beyond the contract: the model that labels; null where a segmenter does",
+    }),
     warnings: z.array(z.string()).meta({
       description: "where a prompt finds more than it names, or was read in part",
     }),

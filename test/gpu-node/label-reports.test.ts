@@ -51,6 +51,7 @@ it.skipIf(tools === null)("carries once a second the frames labeled since", asyn
     resolution: null,
     images: FRAMES.map(() => null),
     segmenter: null,
+    model: null,
   });
   const whole = await run(payload, context).finally(() => clock.mockRestore());
   const [first, ...rest] = whole.frames;

@@ -67,6 +67,7 @@ const label = (source: ObjectSource, more: Record<string, unknown> = {}) => {
     resolution: null,
     images: frames.map(() => null),
     segmenter: null,
+    model: null,
     ...more,
   };
 };
@@ -263,6 +264,7 @@ describe.skipIf(!found)("preview", () => {
       resolution: null,
       threshold: 0.5,
       segmenter: null,
+      model: null,
     };
     const result = await finish<TaskResult<"preview">>("preview", payload);
     expect(result.warnings).toEqual(["car"]);

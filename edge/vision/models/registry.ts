@@ -7,7 +7,13 @@ import { model, modelMove } from "../../../db/vision/training.ts";
 import { assert, Failure } from "../../../shared/errors.ts";
 import type { ModelSource } from "../../../shared/tasks/tasks.ts";
 import { edgeRefusal } from "../../../shared/wire/edge-inference.ts";
-import type { Alias, Model, ModelMove, ModelName } from "../../../shared/wire/training.ts";
+import {
+  type Alias,
+  MODEL_NAMES,
+  type Model,
+  type ModelMove,
+  type ModelName,
+} from "../../../shared/wire/training.ts";
 import { batch, type Database } from "../../http/database.ts";
 import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../http/selection.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
@@ -139,6 +145,23 @@ export async function findModel(
   const [row] = await listModels(database, workspaces, { modelId });
   if (!row) throw new Failure("not_found", "no such model in your workspaces");
   return row;
+}
+
+/**
+ * The model of an id, or that a name means. Fails with `not_found`, and with `state_conflict` where
+ * no model is called so.
+ */
+export async function modelCalled(
+  database: Database,
+  workspaceId: string,
+  idOrName: string,
+): Promise<ModelRow> {
+  const name = MODEL_NAMES.find((one) => one === idOrName);
+  if (!name) return findModel(database, [workspaceId], idOrName);
+  const model = await namedModel(database, workspaceId, name);
+  if (model) return model;
+  const how = name === "active" ? "activate" : "promote";
+  throw new Failure("state_conflict", `model: no model is called ${name} yet: ${how} one first`);
 }
 
 /** The model that a name means in a workspace, or null. */

@@ -62,6 +62,7 @@ function label(prompts: unknown[], frames = [0, 5, 10], clip = rectangles()): Se
     resolution: null,
     images: frames.map(() => null),
     segmenter: null,
+    model: null,
   });
 }
 

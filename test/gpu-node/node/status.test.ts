@@ -28,6 +28,7 @@ const label = () =>
     resolution: null,
     images: [null, null, null],
     segmenter: null,
+    model: null,
   });
 
 describe("the status page", () => {

@@ -3,6 +3,7 @@
 import { z } from "@hono/zod-openapi";
 import { Bbox, Point } from "../../../../shared/tasks/tasks.ts";
 import { THRESHOLD_DEFAULT } from "../../../../shared/wire/labeling.ts";
+import { MODEL_NAMES } from "../../../../shared/wire/training.ts";
 import { FrameId } from "../../../../shared/wire/vision.ts";
 import { name, text } from "../../../http/texts.ts";
 import { ClassName } from "../classes.ts";
@@ -58,9 +59,25 @@ const label = {
     .optional()
     .meta({ description: "of those a node offers; its default when omitted" }),
 };
+/** A model of the registry that looks in a segmenter's place. */
+export const modelInPlace = z
+  .union([z.uuid(), z.enum(MODEL_NAMES)])
+  .optional()
+  .meta({
+    description:
+      "beyond the contract: a model of the registry that looks in a segmenter's place, by its id or " +
+      "a name; prompts are then among its classes",
+  });
 const prompts = z.array(ClassName).min(1).max(PROMPTS_MAX).meta({ description: "each is a class" });
 /** A job by text. */
-export const LabelBody = z.strictObject({ ...label, prompts });
+export const LabelBody = z.strictObject({
+  ...label,
+  prompts: prompts.optional().meta({
+    description:
+      "required without a model: each is a class; with one, all of its classes when omitted",
+  }),
+  model: modelInPlace,
+});
 const crop = z
   .base64()
   .max(CROP_CHARACTERS_MAX)
@@ -85,6 +102,7 @@ export const PreviewBody = z.strictObject({
   threshold,
   resolution,
   segmenter: label.segmenter,
+  model: modelInPlace,
 });
 /** Clicks on a frame, or a box, for a mask. */
 export const SegmentBody = z.strictObject({

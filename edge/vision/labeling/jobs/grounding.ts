@@ -13,14 +13,39 @@ import {
 } from "../../../../shared/detector/vocabulary.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Database } from "../../../http/database.ts";
+import { type ModelRow, modelCalled } from "../../models/registry.ts";
 import { listCapabilities } from "../../tasks/nodes/nodes.ts";
 import { classExists } from "../classes.ts";
+import { unique } from "./frame-references.ts";
 
 /** A closed vocabulary, as a live node describes it. */
 interface Vocabulary {
   title: string;
   words: Words;
 }
+
+/**
+ * The classes of a model that prompts name; all without prompts. Fails with `prompt_unknown` for
+ * one that is none of its classes.
+ */
+export function classesOfModel(
+  { name, classes }: Pick<ModelRow, "name" | "classes">,
+  prompts: readonly string[] = classes,
+): string[] {
+  const words: Words = new Map(classes.map((own) => [own, { classes: [own], narrower: false }]));
+  for (const prompt of prompts) {
+    if (classes.includes(prompt)) continue;
+    const nearest = nearestWords(prompt, words);
+    const detail = `the model ${name} has no class ${JSON.stringify(prompt)}; ${nearestText(nearest)}`;
+    throw new Failure("prompt_unknown", detail, {
+      data: { prompt, nearest, vocabulary: classes.toSorted() },
+    });
+  }
+  return [...prompts];
+}
+
+const nearestText = (nearest: readonly string[]) =>
+  nearest.length > 0 ? `nearest are ${nearest.join(", ")}` : "none is near";
 
 /** Which segmenter is asked, and for whom. */
 export interface SegmenterChoice {
@@ -55,6 +80,40 @@ async function vocabularyOf(
       words.set(plain(word), said.get(word) ?? { classes: [word], narrower: false });
   }
   return { title: closed.title, words };
+}
+
+/** What a request looks for, and with what. */
+interface Search {
+  words: string[];
+  /** What people are to know of what the prompts find. */
+  warnings: string[];
+  /** The model that looks in a segmenter's place. */
+  model: ModelRow | null;
+}
+
+/**
+ * What a request for text or for a model's classes looks for. Fails with `prompt_unknown` and
+ * `invalid_request`, and as `modelCalled` does.
+ */
+export async function searchOf(
+  database: Database,
+  workspaceId: string,
+  asked: {
+    prompts?: readonly string[] | undefined;
+    segmenter?: string | undefined;
+    model?: string | undefined;
+  },
+): Promise<Search> {
+  const { prompts, segmenter, model: called } = asked;
+  if (called === undefined) {
+    if (!prompts) throw new Failure("invalid_request", "prompts: required without a model");
+    const words = unique(prompts);
+    const warnings = await groundAll(database, words, { workspaceId, segmenter });
+    return { words, warnings, model: null };
+  }
+  if (segmenter !== undefined) throw new Failure("invalid_request", "model: not with a segmenter");
+  const model = await modelCalled(database, workspaceId, called);
+  return { words: classesOfModel(model, prompts && unique(prompts)), warnings: [], model };
 }
 
 /**
@@ -120,9 +179,8 @@ function groundOne({ title, words }: Vocabulary, text: string): CheckedPrompt {
 
 function unknownPrompt(title: string, unknown: string, prompt: string, words: Words): Failure {
   const nearest = nearestWords(unknown, words);
-  const near = nearest.length > 0 ? `nearest are ${nearest.join(", ")}` : "none is near";
   const detail =
-    `${title} has no word for ${JSON.stringify(unknown)}; ${near}. A segmenter that takes any ` +
+    `${title} has no word for ${JSON.stringify(unknown)}; ${nearestText(nearest)}. A segmenter that takes any ` +
     "text is installed on the node with: npm run models -- install";
   const vocabulary = [...words.keys()].toSorted();
   return new Failure("prompt_unknown", detail, { data: { prompt, nearest, vocabulary } });

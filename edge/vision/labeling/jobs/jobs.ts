@@ -28,6 +28,8 @@ export interface Settings {
   /** Exemplars of an exemplar job's class. */
   exemplars?: Extract<Prompt, { kind: "exemplar" }>["exemplars"];
   segmenter: string | null;
+  /** Ids of the models that look in the segmenter's place, by the pass. */
+  models?: Record<number, string>;
   /** What people are to know of what its prompts find. */
   warnings: string[];
   /** Since when the current round runs, epoch milliseconds. */
@@ -44,7 +46,7 @@ export interface NewJob {
   threshold: number;
   resolution: number | null;
   fps: number | null;
-  settings: Pick<Settings, "exemplars" | "segmenter" | "warnings">;
+  settings: Pick<Settings, "exemplars" | "segmenter" | "models" | "warnings">;
   videos: readonly { videoId: string; frames: readonly number[] }[];
   classes: readonly { name: string; prompt: string | null }[];
   createdBy: string;
@@ -71,6 +73,7 @@ const RECORD: SQL<Job> = selection({
   fps: j.fps,
   prompts: sql<string[]>`coalesce((SELECT jsonb_agg(coalesce(c.prompt, c.name) ORDER BY c.number)
     FROM job_class c WHERE c.job_id = j.id), '[]')`,
+  model_id: sql<string | null>`j.settings->'models'->>'0'`,
   warnings: sql<string[]>`j.settings->'warnings'`,
   video_ids: sql<string[]>`coalesce((SELECT jsonb_agg(v.video_id ORDER BY v.position)
     FROM job_video v WHERE v.job_id = j.id), '[]')`,

@@ -7,8 +7,8 @@ import { answerOnce, IdempotencyKey } from "../../auth/idempotency.ts";
 import { callerOf } from "../../auth/scope.ts";
 import { type Route, route } from "../../base/route.ts";
 import { EXEMPLARS_BYTES_MAX, ExemplarBody, LabelBody } from "./bodies.ts";
-import { resolveExemplars, unique } from "./frame-references.ts";
-import { groundAll } from "./grounding.ts";
+import { resolveExemplars } from "./frame-references.ts";
+import { searchOf } from "./grounding.ts";
 import { startJob, videosOf } from "./new-jobs.ts";
 
 const tag = "Labeling";
@@ -28,7 +28,8 @@ export const labelRoutes: readonly Route[] = [
         "For engineers. Each prompt becomes a class. A prompt that the segmenter has no word for is " +
         "refused before anything starts, and so are two that look for the same. `warnings`, which the " +
         "job keeps, tell where a prompt finds more than it names. A video that was uploaded just now is " +
-        "waited for, up to 10 seconds; one that is still being probed then is 409. With an Idempotency-Key a repeated request starts one job.",
+        "waited for, up to 10 seconds; one that is still being probed then is 409. With `model`, a " +
+        "model of the registry looks for its classes in a segmenter's place. With an Idempotency-Key a repeated request starts one job.",
       who: user,
       body: jsonBody(LabelBody),
       headers: IdempotencyKey,
@@ -45,12 +46,17 @@ export const labelRoutes: readonly Route[] = [
         parts,
         { workspaceId: videos.workspaceId, route: "label", key, body },
         async () => {
-          const words = unique(body.prompts);
           const { workspaceId } = videos;
-          const asked = { workspaceId, segmenter: body.segmenter };
-          const warnings = await groundAll(database, words, asked);
+          const { words, warnings, model } = await searchOf(database, workspaceId, body);
           const classes = words.map((prompt) => ({ name: prompt, prompt }));
-          const job = { ...videos, body, classes, kind: "text" as const, warnings };
+          const job = {
+            ...videos,
+            body,
+            classes,
+            kind: "text" as const,
+            warnings,
+            modelId: model?.modelId,
+          };
           const jobId = await startJob(parts, job);
           return { status: 202, body: { job_id: jobId, warnings } };
         },

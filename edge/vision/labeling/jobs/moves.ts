@@ -9,11 +9,12 @@ import type { Act } from "../../auth/audit.ts";
 import { mayMove } from "../../auth/logged-moves.ts";
 import type { Parts } from "../../base/parts.ts";
 import { textList } from "../../base/sql.ts";
+import { modelCalled } from "../../models/registry.ts";
 import { requestCancel, requestRevoke } from "../../tasks/queue/interventions.ts";
 import { classExists, folded, unusedNumber } from "../classes.ts";
 import { releaseExports } from "../datasets/exports.ts";
 import type { JobEdit } from "./bodies.ts";
-import { groundAnother, type PromptedClass } from "./grounding.ts";
+import { classesOfModel, groundAnother, type PromptedClass } from "./grounding.ts";
 import {
   addWarnings,
   findJob,
@@ -116,6 +117,14 @@ function copyJob(job: JobRow, to: string, createdBy: string): SQL {
     FROM annotation WHERE job_id = ${from}`;
 }
 
+/** A class that a finished job is to look for, too. */
+interface NewClass {
+  className: string;
+  prompt: string;
+  /** Id or name of the model that looks for it; that of the job when left out. */
+  model?: string | undefined;
+}
+
 /**
  * Has a finished job look for one class more over all its frames; returns warnings of the prompt.
  * Fails with `state_conflict` for a job that no segmenter labels or that is not finished, with
@@ -124,7 +133,7 @@ function copyJob(job: JobRow, to: string, createdBy: string): SQL {
 export async function extendJob(
   parts: Parts,
   job: JobRow,
-  { className, prompt }: { className: string; prompt: string },
+  { className, prompt, model }: NewClass,
 ): Promise<string[]> {
   const { database } = parts;
   if (job.kind === "import" || job.kind === "manual") {
@@ -135,9 +144,17 @@ export async function extendJob(
     const detail = `the job is ${job.state}; only a finished one is extended`;
     throw new Failure("state_conflict", detail);
   }
+  const { workspaceId, settings } = job;
+  const asked = model ?? settings.models?.[settings.passes.length - 1];
+  if (asked) {
+    const row = await modelCalled(database, workspaceId, asked);
+    classesOfModel(row, [prompt]);
+    await addPass(database, job.id, { className, prompt, modelId: row.modelId });
+    await beginRound(parts, job);
+    return [];
+  }
   const { rows: beside } = await database.execute<PromptedClass & Record<string, unknown>>(sql`
     SELECT name, prompt FROM job_class WHERE job_id = ${job.id}::uuid AND prompt IS NOT NULL`);
-  const { workspaceId, settings } = job;
   const choice = { workspaceId, segmenter: settings.segmenter ?? undefined };
   const warnings = await groundAnother(database, { prompt, beside }, choice);
   await addPass(database, job.id, { className, prompt });
@@ -150,9 +167,12 @@ export async function extendJob(
 async function addPass(
   database: Parts["database"],
   jobId: string,
-  { className, prompt }: { className: string; prompt: string },
+  { className, prompt, modelId = null }: NewClass & { modelId?: string | null },
 ): Promise<void> {
   const { from, to } = MOVES.extend;
+  const models = sql`CASE WHEN ${modelId}::text IS NULL THEN '{}'::jsonb
+    ELSE jsonb_build_object('models', coalesce(settings->'models', '{}') || jsonb_build_object(
+      jsonb_array_length(settings->'passes')::text, ${modelId}::text)) END`;
   const [outcome] = await inJob<{ known: string | null; moved: boolean }>(
     database,
     jobId,
@@ -162,7 +182,7 @@ async function addPass(
          AND ${folded(sql`name`)} = ${folded(sql`${className}::text`)} LIMIT 1
     ), next AS (SELECT ${unusedNumber(jobId)} AS number), moved AS (
       UPDATE job SET state = ${to}, ended_at = NULL, settings = settings - 'since' ||
-          jsonb_build_object('round', (settings->>'round')::int + 1, 'passes',
+          ${models} || jsonb_build_object('round', (settings->>'round')::int + 1, 'passes',
             settings->'passes' || jsonb_build_array(jsonb_build_array(next.number)))
         FROM next WHERE id = ${jobId}::uuid AND state IN ${textList(from)}
          AND NOT EXISTS (SELECT FROM known) RETURNING id

@@ -53,6 +53,8 @@ export interface JobRequest extends JobVideos {
   classes: readonly { name: string; prompt: string | null }[];
   kind: "text" | "exemplar";
   exemplars?: Exemplars;
+  /** The model that looks in a segmenter's place. */
+  modelId?: string | undefined;
   /** What is known of what the prompts find. */
   warnings: string[];
 }
@@ -63,7 +65,7 @@ export async function startJob(
   { videos, body, ...job }: JobRequest,
 ): Promise<string> {
   const sampled = await sampleVideos(parts, videos, body);
-  const { workspaceId, createdBy, classes, kind, exemplars, warnings } = job;
+  const { workspaceId, createdBy, classes, kind, exemplars, warnings, modelId } = job;
   const classNames = classes.map((one) => one.name).join(", ");
   assertCropsFit(exemplars ?? [], sampled);
   const jobId = await insertJob(parts.database, {
@@ -77,7 +79,12 @@ export async function startJob(
     threshold: body.threshold,
     resolution: body.resolution ?? null,
     fps: body.fps ?? null,
-    settings: { segmenter: body.segmenter ?? null, warnings, ...(exemplars && { exemplars }) },
+    settings: {
+      segmenter: body.segmenter ?? null,
+      warnings,
+      ...(exemplars && { exemplars }),
+      ...(modelId && { models: { 0: modelId } }),
+    },
     videos: sampled,
   });
   await planJob(parts, await findJob(parts.database, [workspaceId], jobId));

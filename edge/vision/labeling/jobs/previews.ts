@@ -3,6 +3,7 @@
 import type { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
 import {
+  type ModelSource,
   type Prompt,
   TASK_KINDS,
   type TaskPayload,
@@ -10,6 +11,7 @@ import {
 } from "../../../../shared/tasks/tasks.ts";
 import type { Parts } from "../../base/parts.ts";
 import { findVideos, type VideoRow } from "../../media/videos/videos.ts";
+import { modelSource } from "../../models/registry.ts";
 import {
   boxProblem,
   framesProblem,
@@ -22,33 +24,36 @@ import type { Task } from "../../tasks/queue/queue.ts";
 import { runNow } from "../../tasks/queue/wait.ts";
 import type { PreviewBody, SegmentBody } from "./bodies.ts";
 import { insideFrame } from "./boxes.ts";
-import { resolveExemplars, sizeOf, unique } from "./frame-references.ts";
-import { groundAll } from "./grounding.ts";
+import { resolveExemplars, sizeOf } from "./frame-references.ts";
+import { searchOf } from "./grounding.ts";
 
 const PREVIEW_MS = 120_000;
 const SEGMENT_MS = 60_000;
 
-/** The prompts of a preview, as its task carries them. */
-async function promptsOf(
+/** Who looks in a preview and for what, as its task carries it. */
+async function searchedIn(
   parts: Parts,
   workspaceId: string,
   body: z.output<typeof PreviewBody>,
-): Promise<Prompt[]> {
-  const prompts: Prompt[] = unique(body.prompts ?? []).map((prompt) => ({
+): Promise<{ prompts: Prompt[]; model: ModelSource | null }> {
+  if (body.model && body.exemplars) {
+    throw new Failure("invalid_request", "exemplars: not with a model, which finds its classes");
+  }
+  const { words, model } =
+    body.model || body.prompts
+      ? await searchOf(parts.database, workspaceId, body)
+      : { words: [], model: null };
+  const prompts: Prompt[] = words.map((prompt) => ({
     kind: "text",
     class_name: prompt,
     text: prompt,
   }));
-  const { segmenter } = body;
-  if (prompts.length > 0) {
-    await groundAll(parts.database, body.prompts ?? [], { workspaceId, segmenter });
-  }
   if (body.exemplars) {
     const exemplars = await resolveExemplars(parts, workspaceId, body.exemplars);
     prompts.push({ kind: "exemplar", class_name: "exemplar", exemplars });
   }
   if (prompts.length === 0) throw new Failure("invalid_request", "prompts or exemplars: required");
-  return prompts;
+  return { prompts, model: model && modelSource(model) };
 }
 
 /** What a segmenter finds on these frames of a video. */
@@ -60,7 +65,7 @@ export async function previewFrames(
   const payload = {
     video_id: video.videoId,
     video: source(video.storageKey, video.bytes),
-    prompts: await promptsOf(parts, video.workspaceId, body),
+    ...(await searchedIn(parts, video.workspaceId, body)),
     frames,
     threshold: body.threshold,
     resolution: body.resolution ?? null,

@@ -4,10 +4,11 @@
 
 import { sql } from "drizzle-orm";
 import { assert } from "../../../../shared/errors.ts";
-import type { Prompt } from "../../../../shared/tasks/tasks.ts";
+import type { ModelSource, Prompt } from "../../../../shared/tasks/tasks.ts";
 import type { Database } from "../../../http/database.ts";
 import type { Parts } from "../../base/parts.ts";
 import { objectKeys } from "../../media/videos/videos.ts";
+import { findModel, modelSource } from "../../models/registry.ts";
 import { source, target } from "../../tasks/objects.ts";
 import { publish } from "../../tasks/progress/progress.ts";
 import { submit } from "../../tasks/queue/wait.ts";
@@ -50,6 +51,7 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
       FROM rest JOIN job_video jv ON jv.video_id = rest.video_id JOIN video v ON v.id = jv.video_id
      WHERE jv.job_id = ${job.id}::uuid ORDER BY jv.position`);
   const prompts = await promptsOf(parts.database, job);
+  const model = await modelOf(parts.database, job);
   const videos = new Map(rows.map((row) => [row.id, row]));
   const chunks = cutIntoChunks(rows.map(({ id, frames }) => ({ videoId: id, frames })));
   const taskOf = ({ videoId, frames }: Chunk) => {
@@ -71,6 +73,7 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
         frames,
         resolution: job.resolution,
         segmenter: settings.segmenter,
+        model,
         images: frames.map((index) =>
           pass === 0 ? target(keys.frame(index), "image/jpeg") : null,
         ),
@@ -85,6 +88,15 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
   await parts.database.execute(sql`
     UPDATE job SET settings = settings || jsonb_build_object('planned', ${settings.round}::int)
      WHERE id = ${job.id}::uuid AND (settings->>'round')::int = ${settings.round}::int`);
+}
+
+/** The model that looks in the current pass; null where a segmenter does. */
+async function modelOf(
+  database: Database,
+  { workspaceId, settings: { models, passes } }: JobRow,
+): Promise<ModelSource | null> {
+  const modelId = models?.[passes.length - 1];
+  return modelId ? modelSource(await findModel(database, [workspaceId], modelId)) : null;
 }
 
 /** What the current pass looks for; nothing when its classes were removed. */

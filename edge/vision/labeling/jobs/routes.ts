@@ -12,7 +12,7 @@ import { type Route, route } from "../../base/route.ts";
 import { issueTicket } from "../../tasks/progress/tickets.ts";
 import { ClassName } from "../classes.ts";
 import { jobFor, jobId } from "./access.ts";
-import { JobEdit } from "./bodies.ts";
+import { JobEdit, modelInPlace } from "./bodies.ts";
 import { findJob, jobRecord, listJobs, topicOf } from "./jobs.ts";
 import {
   deleteJob,
@@ -168,10 +168,17 @@ export const jobRoutes: readonly Route[] = [
       summary: "Label one class more, over all frames of a finished job",
       description:
         "For engineers. Only the new class is looked for; what is labeled stays as it is. `prompt` is " +
-        "the class's name when omitted.",
+        "the class's name when omitted. The job's segmenter or model looks for it, or the `model` " +
+        "that is given.",
       who: user,
       params: jobId,
-      body: jsonBody(z.strictObject({ class: ClassName, prompt: name().max(200).optional() })),
+      body: jsonBody(
+        z.strictObject({
+          class: ClassName,
+          prompt: name().max(200).optional(),
+          model: modelInPlace,
+        }),
+      ),
       answers: {
         202: json(
           "the job runs again",
@@ -182,8 +189,8 @@ export const jobRoutes: readonly Route[] = [
     },
     async (context) => {
       const job = await jobFor(context, context.req.valid("param").job_id, "engineer");
-      const { class: className, prompt = className } = context.req.valid("json");
-      const warnings = await extendJob(context.var.service, job, { className, prompt });
+      const { class: className, prompt = className, model } = context.req.valid("json");
+      const warnings = await extendJob(context.var.service, job, { className, prompt, model });
       return context.json({ job_id: job.id, warnings }, 202);
     },
   ),
