@@ -17,7 +17,7 @@ import type { RunnerContext } from "./runner-context.ts";
 type Search = Pick<TaskPayload<"label">, "model" | "prompts" | "resolution" | "segmenter">;
 
 export interface Finder {
-  /** Of the segmenter, or the model's id. */
+  /** The segmenter's name, or the model's id. */
   name: string;
   /** What people are to know of what the prompts find. */
   warnings: string[];

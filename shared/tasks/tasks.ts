@@ -95,7 +95,7 @@ const videoSource = { video: ObjectSource, video_id: z.string() };
 
 /** Who looks for objects, and for which. */
 const search = {
-  /** Of a task with a model, each names one of its classes as text. */
+  /** With a model, each names one of its classes as text. */
   prompts: z.array(Prompt).min(1),
   /** Pixels of a frame's longest side for whoever looks; null is its own. */
   resolution: z.number().int().nullable(),

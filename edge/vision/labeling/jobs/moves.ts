@@ -27,7 +27,7 @@ import {
   subjectOf,
   wordColumns,
 } from "./jobs.ts";
-import { advanceJob, planJob, promptsOf, relateAnnotations } from "./rounds.ts";
+import { advanceJob, modelOf, planJob, promptsOf, relateAnnotations } from "./rounds.ts";
 import { MOVES, type Move } from "./states.ts";
 
 /** Renames a job, or slices it by another threshold. */
@@ -145,7 +145,7 @@ export async function extendJob(
     throw new Failure("state_conflict", detail);
   }
   const { workspaceId, settings } = job;
-  const asked = model ?? settings.models?.[settings.passes.length - 1];
+  const asked = model ?? settings.models?.[0];
   if (asked) {
     const row = await modelCalled(database, workspaceId, asked);
     classesOfModel(row, [prompt]);
@@ -235,7 +235,7 @@ async function takeUnclaimed(parts: Parts, job: JobRow) {
 
 /**
  * Goes on with a stopped or failed job where it was left. Fails with `state_conflict` for any
- * other, and when the classes that it looked for were removed.
+ * other, and when the classes that it looked for were removed; with `not_found` when its model was.
  */
 export async function resumeJob(parts: Parts, job: JobRow): Promise<void> {
   const { database } = parts;
@@ -245,6 +245,7 @@ export async function resumeJob(parts: Parts, job: JobRow): Promise<void> {
   if ((await promptsOf(database, job)).length === 0) {
     throw new Failure("state_conflict", "the classes that the job looked for were removed");
   }
+  await modelOf(database, job);
   const round = JSON.stringify({ round: job.settings.round + 1 });
   const columns = sql`, failure = NULL, ended_at = NULL,
     settings = settings || ${round}::jsonb - 'since'`;

@@ -90,8 +90,11 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
      WHERE id = ${job.id}::uuid AND (settings->>'round')::int = ${settings.round}::int`);
 }
 
-/** The model that looks in the current pass; null where a segmenter does. */
-async function modelOf(
+/**
+ * The model that looks in the current pass; null where a segmenter does. Fails with `not_found` for
+ * one that was deleted.
+ */
+export async function modelOf(
   database: Database,
   { workspaceId, settings: { models, passes } }: JobRow,
 ): Promise<ModelSource | null> {

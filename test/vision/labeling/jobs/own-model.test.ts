@@ -22,11 +22,12 @@ import {
   scriptedNode,
   uploadVideo,
 } from "../../../support/scripted-node.ts";
-import { createWorld } from "../../../support/world.ts";
+import { createWorld, type World } from "../../../support/world.ts";
 
 const FRAMES = 3;
 const NO_WEIGHTS = Buffer.alloc(8);
 
+let world: World;
 let admin: Person;
 let node: ScriptedNode;
 let own: RegisteredModel;
@@ -47,7 +48,7 @@ const boxOf = (class_name: string) => ({
 const labeled = labelAs((_, prompts) => prompts.slice(0, 1).map((one) => boxOf(one.class_name)));
 
 beforeAll(async () => {
-  const world = await createWorld({ services: ["console", "vision"] });
+  world = await createWorld({ services: ["console", "vision"] });
   admin = await register(world);
   node = await scriptedNode(world, admin, {
     probe: probeAs({ frames: FRAMES }),
@@ -112,13 +113,28 @@ it("looks for a class more with the job's model, or with the one that is given",
   await node.work();
   await add({ class: "bus", model: other.model_id });
   await node.work();
+  await add({ class: "van" });
+  await node.work();
   expect(given.map(({ model, prompts }) => [model?.model_id, prompts[0]?.class_name])).toEqual([
     [own.model_id, "car"],
     [own.model_id, "lorry"],
     [other.model_id, "bus"],
+    [own.model_id, "van"],
   ]);
   expect(given[1]?.prompts).toEqual([{ kind: "text", class_name: "lorry", text: "truck" }]);
   expect((await job(id)).model_id).toBe(own.model_id);
+});
+
+it("refuses to go on with a job whose model was deleted, and leaves it as it is", async () => {
+  const gone = await registerModel(world, workspaceId, { file: NO_WEIGHTS, classes: ["cat"] });
+  const { job_id: id } = await admin.ok<JobStart>("POST", "/label", {
+    ...body,
+    model: gone.model_id,
+  });
+  await admin.ok("POST", `/jobs/${id}/stop`);
+  await admin.ok("DELETE", `/models/${gone.model_id}`);
+  expect(await admin.refused("POST", `/jobs/${id}/resume`)).toEqual([404, "not_found"]);
+  expect((await job(id)).status).toBe("stopped");
 });
 
 it("refuses what the model has no class for, a segmenter beside it, and no prompts without it", async () => {
