@@ -91,6 +91,7 @@ describe.skipIf(!found)("a node", () => {
       resolution: null,
       images: [null],
       segmenter: null,
+      model: null,
     });
     await waits(path);
     // The batch's own segmenter is not one that the line could ask.
