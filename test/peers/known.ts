@@ -42,8 +42,8 @@ export interface Judgement {
 
 /**
  * Verdicts in the order of the outcomes, then those of the groups' known differences that have
- * gone. An entry under a skipped case was not looked at, and one that shows by chance may show
- * again: both stay.
+ * gone. Two kinds of entry stay in the list: those under a skipped case, which was not looked at,
+ * and those `by_chance`, whose difference other values bring back.
  */
 export function judge(
   outcomes: readonly Outcome[],

@@ -100,7 +100,7 @@ it.each([
         ingest.now = Math.max(due, ingest.now);
         if (ticks.includes(ingest.now)) await minuteTick(ingest.parts, ingest.now);
         if ((await ingest.consume()) === 0) continue;
-        // One that never comes stays open, beside the next few.
+        // A release that never comes stays open, beside the next few.
         for (const key of keys.filter((one) => !stored.has(one)).slice(0, 4)) {
           const cells = await listPartitions(ingest.parts, job, { first: key, last: key }).catch(
             () => [],

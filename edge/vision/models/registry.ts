@@ -160,8 +160,7 @@ export async function modelCalled(
   if (!name) return findModel(database, [workspaceId], idOrName);
   const model = await namedModel(database, workspaceId, name);
   if (model) return model;
-  const how = name === "active" ? "activate" : "promote";
-  throw new Failure("state_conflict", `model: no model is called ${name} yet: ${how} one first`);
+  throw new Failure("state_conflict", `no model is called ${name}: promote or activate one first`);
 }
 
 /** The model that a name means in a workspace, or null. */

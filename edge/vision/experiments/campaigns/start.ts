@@ -1,13 +1,13 @@
 // The beginning of an experiment: which models it is about, how they serve, how long it will take.
 
 import { sql } from "drizzle-orm";
-import { Failure } from "../../../../shared/errors.ts";
+import { assert, Failure } from "../../../../shared/errors.ts";
 import type { Database } from "../../../http/database.ts";
 import type { Parts } from "../../base/parts.ts";
 import type { JobRow } from "../../labeling/jobs/jobs.ts";
-import { findModel, type ModelRow, namedModel } from "../../models/registry.ts";
+import { type ModelRow, modelCalled } from "../../models/registry.ts";
 import type { EndpointRow } from "../../serving/endpoints/endpoints.ts";
-import { type Target, targetOf } from "../../serving/endpoints/settings.ts";
+import { targetOf } from "../../serving/endpoints/settings.ts";
 import type { ExperimentBody } from "./bodies.ts";
 import { createExperiment, type ExperimentRow } from "./experiments.ts";
 import { resultsOf } from "./figures.ts";
@@ -41,8 +41,12 @@ export async function beginExperiment(
   { body, rules, over, createdBy }: ExperimentRequest,
 ): Promise<ExperimentRow> {
   const { workspaceId } = "endpoint" in over ? over.endpoint : over.job;
-  const modelOf = (name: "baseline" | "candidate") =>
-    modelFor(parts.database, workspaceId, targetOf(body[name], name));
+  const modelOf = (name: "baseline" | "candidate") => {
+    const { model_id, alias } = targetOf(body[name], name);
+    const called = model_id ?? alias;
+    assert(called, "a target has an id or an alias");
+    return modelCalled(parts.database, workspaceId, called);
+  };
   const [baseline, candidate] = [await modelOf("baseline"), await modelOf("candidate")];
   const pair = { baselineModelId: baseline.modelId, candidateModelId: candidate.modelId };
   if (baseline.modelId === candidate.modelId) {
@@ -55,17 +59,6 @@ export async function beginExperiment(
       ? await overEndpoint(parts, { ...own, endpoint: over.endpoint })
       : await overJob(parts.database, { ...own, job: over.job, models: [baseline, candidate] });
   return createExperiment(parts, { ...own, ...begun });
-}
-
-async function modelFor(
-  database: Database,
-  workspaceId: string,
-  { model_id, alias }: Target,
-): Promise<ModelRow> {
-  if (model_id !== null) return findModel(database, [workspaceId], model_id);
-  const model = alias && (await namedModel(database, workspaceId, alias));
-  if (model) return model;
-  throw new Failure("state_conflict", `no model is called ${alias}: promote or activate one first`);
 }
 
 /** What all experiments have in common when they begin. */

@@ -25,8 +25,8 @@ interface Vocabulary {
 }
 
 /**
- * The classes of a model that prompts name; all without prompts. Fails with `prompt_unknown` for
- * one that is none of its classes.
+ * The classes of a model that prompts name; all without prompts. Fails with `prompt_unknown` where
+ * the model has no class of a prompt's name.
  */
 export function classesOfModel(
   { name, classes }: Pick<ModelRow, "name" | "classes">,
@@ -180,8 +180,8 @@ function groundOne({ title, words }: Vocabulary, text: string): CheckedPrompt {
 function unknownPrompt(title: string, unknown: string, prompt: string, words: Words): Failure {
   const nearest = nearestWords(unknown, words);
   const detail =
-    `${title} has no word for ${JSON.stringify(unknown)}; ${nearestText(nearest)}. A segmenter that takes any ` +
-    "text is installed on the node with: npm run models -- install";
+    `${title} has no word for ${JSON.stringify(unknown)}; ${nearestText(nearest)}. ` +
+    "A segmenter that takes any text is installed on the node with: npm run models -- install";
   const vocabulary = [...words.keys()].toSorted();
   return new Failure("prompt_unknown", detail, { data: { prompt, nearest, vocabulary } });
 }

@@ -29,7 +29,8 @@ export const labelRoutes: readonly Route[] = [
         "refused before anything starts, and so are two that look for the same. `warnings`, which the " +
         "job keeps, tell where a prompt finds more than it names. A video that was uploaded just now is " +
         "waited for, up to 10 seconds; one that is still being probed then is 409. With `model`, a " +
-        "model of the registry looks for its classes in a segmenter's place. With an Idempotency-Key a repeated request starts one job.",
+        "model of the registry looks for its classes in a segmenter's place. With an " +
+        "Idempotency-Key a repeated request starts one job.",
       who: user,
       body: jsonBody(LabelBody),
       headers: IdempotencyKey,

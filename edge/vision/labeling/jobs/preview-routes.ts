@@ -22,7 +22,7 @@ const Preview = z.object({
       annotations: z.array(Annotation.pick({ class: true, bbox: true, confidence: true })),
     }),
   ),
-  segmenter: z.string(),
+  segmenter: z.string().meta({ description: "the segmenter that looked, or the model's id" }),
   warnings: z.array(z.string()),
 });
 

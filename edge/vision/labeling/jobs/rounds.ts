@@ -91,8 +91,8 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
 }
 
 /**
- * The model that looks in the current pass; null where a segmenter does. Fails with `not_found` for
- * one that was deleted.
+ * The model that looks in the current pass; null where a segmenter does. Fails with `not_found`
+ * where the model was deleted.
  */
 export async function modelOf(
   database: Database,
