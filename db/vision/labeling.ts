@@ -68,6 +68,11 @@ export const jobVideo = pgTable(
       .references(() => video.id),
     position: integer("position").notNull(),
     frames: integer("frames").array().notNull(),
+    /**
+     * Whether a segmenter or an imported file told what is on each frame. Where none did, a frame
+     * without annotations is background only once a person marked it.
+     */
+    searched: boolean("searched").notNull().default(true),
   },
   (table) => [primaryKey({ columns: [table.jobId, table.videoId] })],
 );
@@ -113,6 +118,8 @@ export const annotation = pgTable(
       .notNull()
       .default("pending"),
     source: text("source").$type<"model" | "person" | "import" | "interpolated">().notNull(),
+    /** Name of the segmenter, or id of the model, that detected it; null for other sources. */
+    foundBy: text("found_by"),
     /** A person drew the box, or set it: what lies between two of a track can be interpolated. */
     keyframe: boolean("keyframe").notNull().default(false),
     /** The same object across the frames of a video; null when it was not tracked. */

@@ -406,5 +406,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
     prompts: ["person"],
     threshold: 0.4,
   },
+  "createJob.body": { project_id: id("02"), video_ids: [video_id], fps: 2, classes: ["person"] },
+  "addJobVideos.body": { frame_ids: [frame_id] },
   "previewLabels.body": { frame_ids: [frame_id], prompts: ["person"] },
 };

@@ -45,7 +45,9 @@ export const JobProgress = z
     job_id: z.uuid(),
     status: Job.shape.status,
     failure: z.string().nullable(),
-    frames_done: count("frames that the segmenter labeled in the current pass"),
+    frames_done: count(
+      "frames that the segmenter labeled for all that the current round looks for",
+    ),
     frames_total: count("frames that the job labels, without those that people added"),
     progress: z.number().min(0).max(1),
     stored_annotations: count(
@@ -81,6 +83,14 @@ export const Annotation = z
     accepted: z.boolean().nullable().meta({ description: "null until somebody reviewed it" }),
     confidence: z.number().nullable().meta({ description: "null for what a person drew" }),
     source: z.enum(["model", "person", "import", "interpolated"]),
+    found_by: z
+      .string()
+      .nullable()
+      .meta({
+        description:
+          "beyond the contract: name of the segmenter, or id of the model, that detected it; null for " +
+          "other sources, and where it was detected before this was recorded",
+      }),
     keyframe: z.boolean().meta({
       description: "a person drew the box or set it: what lies between two can be interpolated",
     }),

@@ -28,6 +28,7 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "PATCH /jobs/{job_id}": () => ({ name: "mine now" }),
   "POST /jobs/{job_id}/duplicate": () => ({}),
   "POST /jobs/{job_id}/add-class": () => ({ class: "mine" }),
+  "POST /jobs/{job_id}/videos": ({ video_id }) => ({ video_ids: [video_id] }),
   "POST /jobs/{job_id}/stop": () => ({}),
   "POST /jobs/{job_id}/resume": () => ({}),
   "POST /jobs/{job_id}/export": () => ({}),
@@ -144,6 +145,7 @@ export const BY_BODY: Record<string, (ids: Ids) => unknown> = {
     video_ids: [video_id],
     prompts: ["person"],
   }),
+  "POST /jobs": ({ project_id, video_id }) => ({ project_id, video_ids: [video_id] }),
   "POST /label/exemplar": ({ project_id, video_id }) => ({
     project_id,
     video_ids: [video_id],

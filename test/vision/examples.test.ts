@@ -9,7 +9,7 @@ import { EXAMPLES } from "../../edge/vision/description.ts";
 import { type ClaimedTask, RegisteredNode } from "../../shared/tasks/node-protocol.ts";
 import type { EndpointStatus } from "../../shared/wire/endpoints.ts";
 import type { ModelExport } from "../../shared/wire/exports.ts";
-import type { Change } from "../../shared/wire/labeling.ts";
+import type { Change, Job } from "../../shared/wire/labeling.ts";
 import { BEST_WEIGHTS } from "../../shared/wire/training.ts";
 import { frameId, type Project, type User } from "../../shared/wire/vision.ts";
 import { clipPredictions } from "../support/clip-examples.ts";
@@ -337,6 +337,10 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     return ids({ upload_id: made.upload_id });
   },
   deleteJob: async () => ids({ job_id: await copied() }),
+  addJobVideos: async () => {
+    const body = { project_id: w.projectId, video_ids: [base[example("video_id")]] };
+    return ids({ job_id: (await admin.ok<Job>("POST", "/jobs", body)).job_id });
+  },
   addClass: async () => {
     const job_id = await label();
     await holder.work();

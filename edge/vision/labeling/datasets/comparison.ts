@@ -8,7 +8,7 @@ import { Failure } from "../../../../shared/errors.ts";
 import type { Bbox } from "../../../../shared/tasks/tasks.ts";
 import type { JobComparison } from "../../../../shared/wire/labeling.ts";
 import type { Database } from "../../../http/database.ts";
-import { type JobRow, labeledFrames } from "../jobs/jobs.ts";
+import { type JobRow, knownFrames } from "../jobs/jobs.ts";
 import { repeated, shown } from "../review/annotations.ts";
 
 /** Annotations of both jobs together, which are all in memory. */
@@ -65,16 +65,10 @@ export async function compareJobs(
 const tooMany = (most: string) =>
   new Failure("invalid_request", `the jobs are too large to compare at once: over ${most}`);
 
-/** The frames that a job has labeled, those without an annotation too. */
-const framesOf = (job: JobRow): SQL =>
-  job.state === "completed"
-    ? sql`SELECT video_id, unnest(frames) AS frame FROM job_video WHERE job_id = ${job.id}::uuid`
-    : labeledFrames(job);
-
 /** Frames that both jobs have labeled, as rows of `video_id` and `frame`. */
 const bothFrames = (job: JobRow, truth: JobRow): SQL => sql`
-  SELECT video_id, frame FROM (${framesOf(job)}) j
-  INTERSECT SELECT video_id, frame FROM (${framesOf(truth)}) t`;
+  SELECT video_id, frame FROM (${knownFrames(job)}) j
+  INTERSECT SELECT video_id, frame FROM (${knownFrames(truth)}) t`;
 
 interface Size extends Record<string, unknown> {
   both: number;
@@ -94,8 +88,8 @@ async function sizeOf(
   const { rows } = await database.execute<Size>(sql`
     WITH both_frames AS (${bothFrames(job, truth)})
     SELECT (SELECT count(*)::int FROM both_frames) AS both,
-      (SELECT count(*)::int FROM (${framesOf(job)}) j) AS job,
-      (SELECT count(*)::int FROM (${framesOf(truth)}) t) AS truth,
+      (SELECT count(*)::int FROM (${knownFrames(job)}) j) AS job,
+      (SELECT count(*)::int FROM (${knownFrames(truth)}) t) AS truth,
       ${count(found)} + ${count(known)} AS annotations`);
   return rows[0] as Size;
 }

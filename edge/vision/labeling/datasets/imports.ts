@@ -197,7 +197,7 @@ async function readyVideos(database: Database, projectId: string): Promise<Proje
 function insertsOf(rows: NewAnnotation[], job: { id: string; workspaceId: string }): SQL[] {
   return Array.from({ length: Math.ceil(rows.length / ROWS_PER_STATEMENT) }, (_, page) => {
     const some = rows.slice(page * ROWS_PER_STATEMENT, (page + 1) * ROWS_PER_STATEMENT);
-    return insertAnnotations(job, sql`FROM`, some, "import");
+    return insertAnnotations(job, sql`FROM`, some, { source: "import" });
   });
 }
 

@@ -14,7 +14,7 @@ import { writeObject } from "../../media/uploads/object-writer.ts";
 import { assertReady, readPts } from "../../media/videos/frames.ts";
 import { findVideos } from "../../media/videos/videos.ts";
 import { source } from "../../tasks/objects.ts";
-import { addedFrames, type JobRow, labeledFrames } from "../jobs/jobs.ts";
+import { addedFrames, type JobRow, knownFrames } from "../jobs/jobs.ts";
 import { repeated, shown } from "../review/annotations.ts";
 import { type HashedVideo, type LookAlikes, lookAlikes } from "./look-alikes.ts";
 import { countNearOtherSide, type Side, type SplitFrames, splitFrames } from "./split.ts";
@@ -240,9 +240,8 @@ async function listVideos(
   // A frame that nobody looked at is not known to be background.
   const frames =
     job.state === "completed"
-      ? sql`SELECT video_id, unnest(frames) AS frame FROM job_video WHERE job_id = ${job.id}::uuid
-          UNION ALL (${addedFrames(job)})`
-      : labeledFrames(job);
+      ? sql`${knownFrames(job)} UNION ALL (${addedFrames(job)})`
+      : knownFrames(job);
   // Two lists of numbers for a video: a pair for each frame takes twice as long to be made.
   const { rows } = await database.execute<ManifestVideoRow>(sql`
     WITH labeled AS (

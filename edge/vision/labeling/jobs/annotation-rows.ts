@@ -20,6 +20,9 @@ export interface NewAnnotation {
   polygon: readonly number[] | null;
 }
 
+/** How annotations came about: a model or segmenter detected them, or a file had them. */
+export type Origin = { source: "model"; foundBy: string | null } | { source: "import" };
+
 /**
  * Inserts annotations of a job's classes, after `from` in the FROM clause; one that is there stays
  * as it is.
@@ -28,14 +31,14 @@ export const insertAnnotations = (
   job: Pick<JobRow, "id" | "workspaceId">,
   from: SQL,
   rows: readonly NewAnnotation[],
-  source: "model" | "import" = "model",
+  origin: Origin,
 ): SQL => sql`
   INSERT INTO annotation (id, workspace_id, job_id, video_id, frame_index, class_number,
-    x1, y1, x2, y2, confidence, source, track_id, duplicate_of, polygon)
+    x1, y1, x2, y2, confidence, source, found_by, track_id, duplicate_of, polygon)
   SELECT (r->>'id')::uuid, ${job.workspaceId}::uuid, ${job.id}::uuid, (r->>'video')::uuid,
     (r->>'frame')::int, c.number, (r->'bbox'->>0)::real, (r->'bbox'->>1)::real,
-    (r->'bbox'->>2)::real, (r->'bbox'->>3)::real, (r->>'confidence')::real, ${source},
-    (r->>'track')::int, (r->>'duplicate')::uuid, nullif(r->'polygon', 'null')
+    (r->'bbox'->>2)::real, (r->'bbox'->>3)::real, (r->>'confidence')::real, ${origin.source},
+    ${origin.source === "model" ? origin.foundBy : null}::text, (r->>'track')::int, (r->>'duplicate')::uuid, nullif(r->'polygon', 'null')
     ${from} jsonb_array_elements(${JSON.stringify(rows)}::jsonb) r
     JOIN job_class c ON c.job_id = ${job.id}::uuid AND c.name = r->>'class'
   ON CONFLICT (id) DO NOTHING`;

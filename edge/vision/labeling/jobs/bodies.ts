@@ -12,6 +12,10 @@ import { ClassName } from "../classes.ts";
 const VIDEOS_MAX = 900;
 export const PROMPTS_MAX = 50;
 export const EXEMPLARS_MAX = 10;
+/** Classes that a new manual job begins with. */
+const CLASSES_MAX = 1_000;
+/** Frames that one request names. */
+const FRAMES_NAMED_MAX = 5_000;
 /** Frames of one preview. */
 export const PREVIEW_FRAMES_MAX = 8;
 /** Seconds of a video: thirty years. */
@@ -30,12 +34,9 @@ const resolution = z.number().int().min(64).max(8_192).optional().meta({
 /** What people say of a job, when they begin it and later. */
 const Words = z.object({ description: text().max(10_000) }).partial();
 export type JobWords = z.output<typeof Words>;
-/** What a job by text and one by exemplar have in common. */
-const label = {
-  project_id: z.uuid(),
-  video_ids: z.array(z.uuid()).min(1).max(VIDEOS_MAX),
-  threshold,
-  resolution,
+const videoIds = z.array(z.uuid()).min(1).max(VIDEOS_MAX);
+/** Which frames of its videos a job is over. */
+const stretch = {
   fps: z.number().positive().max(1_000).optional().meta({
     description: "frames a second to label, by the frames' true times; every frame when omitted",
   }),
@@ -51,6 +52,15 @@ const label = {
     .max(SECONDS_MAX)
     .optional()
     .meta({ description: "beyond the contract: and before here; to the end when omitted" }),
+};
+export type Stretch = Pick<z.output<z.ZodObject<typeof stretch>>, keyof typeof stretch>;
+/** What a job by text and one by exemplar have in common. */
+const label = {
+  project_id: z.uuid(),
+  video_ids: videoIds,
+  threshold,
+  resolution,
+  ...stretch,
   name: name().max(200).optional(),
   ...Words.shape,
   description: Words.shape.description.default(""),
@@ -94,6 +104,37 @@ export const ExemplarBody = z.strictObject({
   exemplars,
   class: ClassName.default("object"),
 });
+/** Videos, or frames of videos, for a job. */
+const chosen = {
+  video_ids: videoIds.optional(),
+  frame_ids: z.array(FrameId).min(1).max(FRAMES_NAMED_MAX).optional().meta({
+    description: "frames by their ids, in place of `video_ids`",
+  }),
+  ...stretch,
+};
+export type FrameChoice = z.output<z.ZodObject<typeof chosen>>;
+/** Refuses videos and frames beside each other, and a sampling of frames that are named. */
+const assertChosen = ({ video_ids, frame_ids, fps, from_seconds, to_seconds }: FrameChoice) =>
+  frame_ids
+    ? !video_ids && fps === undefined && from_seconds === 0 && to_seconds === undefined
+    : video_ids !== undefined;
+const CHOSEN =
+  "video_ids: give either video_ids, with fps, from_seconds and to_seconds where wanted, or frame_ids";
+/** A job without a segmenter, for people to draw in. */
+export const ManualBody = z
+  .strictObject({
+    project_id: z.uuid(),
+    ...chosen,
+    classes: z.array(ClassName).max(CLASSES_MAX).default([]).meta({
+      description: "classes in the order of their index; drawing adds others",
+    }),
+    name: name().max(200).default("manual"),
+    ...Words.shape,
+    description: Words.shape.description.default(""),
+  })
+  .refine(assertChosen, CHOSEN);
+/** Videos or frames that a job gets in addition. */
+export const AddedVideosBody = z.strictObject(chosen).refine(assertChosen, CHOSEN);
 /** A few frames on which a segmenter is tried. */
 export const PreviewBody = z.strictObject({
   frame_ids: z.array(FrameId).min(1).max(PREVIEW_FRAMES_MAX),

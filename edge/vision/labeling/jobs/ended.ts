@@ -49,7 +49,8 @@ export async function labelPartDone(
   task: Task,
   part: Record<string, unknown>,
 ): Promise<void> {
-  const fresh = freshFrames(task, part as TaskResult<"label">);
+  const result = part as TaskResult<"label">;
+  const fresh = freshFrames(task, result);
   if (fresh.length === 0) return;
   const done = [...task.framesDone, ...fresh.map(({ frame_index }) => frame_index)];
   // Where another report, a later attempt or the task's end was quicker, that one stands.
@@ -58,7 +59,7 @@ export async function labelPartDone(
       UPDATE task SET frames_done = ${JSON.stringify(done)}::jsonb
        WHERE id = ${task.taskId}::uuid AND state = 'running' AND fence = ${task.fence}::bigint
          AND frames_done = ${JSON.stringify(task.framesDone)}::jsonb RETURNING id)
-    ${await insertDetections(task, fresh)}`;
+    ${await insertDetections(task, fresh, result.segmenter)}`;
   await inJob(database, jobIdOf(task), statement);
 }
 
@@ -100,7 +101,7 @@ async function store(
     WITH t AS (
       UPDATE task SET settled_at = now(), result = ${JSON.stringify(rest)}::jsonb
        WHERE id = ${task.taskId}::uuid AND settled_at IS NULL RETURNING id)
-    ${await insertDetections(task, fresh)}`;
+    ${await insertDetections(task, fresh, rest.segmenter)}`;
   await inJob(database, jobIdOf(task), statement);
 }
 
@@ -108,9 +109,19 @@ async function store(
  * Stores the detections of a task's frames where a row `t` says so. Ids follow from what an
  * annotation is of, so that a frame labeled twice is stored once.
  */
-async function insertDetections(task: Task, frames: readonly FrameDetections[]): Promise<SQL> {
+async function insertDetections(
+  task: Task,
+  frames: readonly FrameDetections[],
+  segmenter: string | null,
+): Promise<SQL> {
   const job = { id: jobIdOf(task), workspaceId: task.workspaceId };
-  const { pass, video_id: videoId } = task.payload as { pass: number; video_id: string };
+  // Checked when it was enqueued; a task from before models labeled has no `model`.
+  const payload = task.payload as Partial<TaskPayload<"label">> & {
+    pass: number;
+    video_id: string;
+  };
+  const { pass, video_id: videoId, model } = payload;
+  const foundBy = model?.model_id ?? segmenter;
   const rows: NewAnnotation[] = [];
   for (const { frame_index: frame, detections } of frames) {
     const ids = await Promise.all(
@@ -131,5 +142,5 @@ async function insertDetections(task: Task, frames: readonly FrameDetections[]):
       });
     }
   }
-  return insertAnnotations(job, sql`FROM t,`, rows);
+  return insertAnnotations(job, sql`FROM t,`, rows, { source: "model", foundBy });
 }

@@ -30,10 +30,20 @@ export interface Settings {
   segmenter: string | null;
   /** Ids of the models that look in the segmenter's place, by the pass. */
   models?: Record<number, string>;
+  /** Videos that the current round brought in: its tasks are of all passes. */
+  added?: string[];
+  /** The job that this one is a copy of. */
+  copyOf?: string;
   /** What people are to know of what its prompts find. */
   warnings: string[];
   /** Since when the current round runs, epoch milliseconds. */
   since?: number;
+}
+
+/** A video of a job with the indexes of the frames that the job is over, in order. */
+export interface SampledVideo {
+  videoId: string;
+  frames: readonly number[];
 }
 
 /** A job to store, with what it is over and looks for. */
@@ -47,7 +57,7 @@ export interface NewJob {
   resolution: number | null;
   fps: number | null;
   settings: Pick<Settings, "exemplars" | "segmenter" | "models" | "warnings">;
-  videos: readonly { videoId: string; frames: readonly number[] }[];
+  videos: readonly SampledVideo[];
   classes: readonly { name: string; prompt: string | null }[];
   createdBy: string;
   /** Statements that store, together with the job of the id, what it comes with. */
@@ -128,17 +138,22 @@ export async function insertJob(database: Database, made: NewJob): Promise<strin
     WITH j AS (
       INSERT INTO job ${row}
     ), v AS (
-      INSERT INTO job_video (job_id, video_id, position, frames)
-      SELECT ${id}::uuid, (v->>'videoId')::uuid, position - 1,
-        ARRAY(SELECT f::int FROM jsonb_array_elements_text(v->'frames') WITH ORDINALITY n(f, at)
-          ORDER BY at)
-        FROM jsonb_array_elements(${JSON.stringify(videos)}::jsonb) WITH ORDINALITY x(v, position))
+      INSERT INTO job_video (job_id, video_id, position, frames, searched)
+      SELECT ${id}::uuid, video_id, position - 1, frames, ${made.kind !== "manual"}
+        FROM (${sampledRows(videos)}) v)
     INSERT INTO job_class (job_id, number, name, prompt)
     SELECT ${id}::uuid, position - 1, c->>'name', c->>'prompt'
       FROM jsonb_array_elements(${JSON.stringify(classes)}::jsonb) WITH ORDINALITY x(c, position)`;
   await patientBatch(database, [statement, ...(made.annotations?.(id) ?? [])]);
   return id;
 }
+
+/** Videos with their frames as rows of `video_id`, `frames` and `position`, from 1 on. */
+export const sampledRows = (videos: readonly SampledVideo[]): SQL => sql`
+  SELECT (v->>'videoId')::uuid AS video_id, position, ARRAY(
+      SELECT f::int FROM jsonb_array_elements_text(v->'frames') WITH ORDINALITY n(f, at)
+       ORDER BY at) AS frames
+    FROM jsonb_array_elements(${JSON.stringify(videos)}::jsonb) WITH ORDINALITY x(v, position)`;
 
 /** The job, if it is of one of the workspaces; fails with `not_found`. */
 export async function findJob(
@@ -259,6 +274,25 @@ export const addedFrames = ({ id }: Pick<JobRow, "id">): SQL => sql`
       EXCEPT SELECT unnest(own.frames)) f`;
 
 /**
+ * The job's own frames of which it is known what is on them, as rows of `video_id` and `frame`:
+ * of a job that was stopped or failed what is labeled, of a finished one all frames that were
+ * searched, and of the others those with annotations or a reviewer's mark.
+ */
+export const knownFrames = (job: Pick<JobRow, "id" | "settings" | "state">): SQL =>
+  job.state === "completed"
+    ? sql`
+  SELECT video_id, unnest(frames) AS frame FROM job_video
+   WHERE job_id = ${job.id}::uuid AND searched
+  UNION ALL
+  SELECT own.video_id, f.frame_index FROM job_video own CROSS JOIN LATERAL (
+      SELECT frame_index FROM frame_count
+       WHERE job_id = ${job.id}::uuid AND video_id = own.video_id AND stored > 0
+      UNION SELECT frame_index FROM frame_review
+       WHERE job_id = ${job.id}::uuid AND video_id = own.video_id) f
+   WHERE own.job_id = ${job.id}::uuid AND NOT own.searched AND f.frame_index = ANY(own.frames)`
+    : labeledFrames(job);
+
+/**
  * The condition on a video `v` of the job `j`, as its `jv`, that a frame lies in the job's range:
  * from the first frame that it labels to before the one that it would label next. Labels that were
  * made elsewhere range over the whole video.
@@ -268,6 +302,10 @@ export const inRange = (frame: SQL): SQL => sql`${frame} < v.frame_count
     AND ${frame} < jv.frames[cardinality(jv.frames)] + CASE cardinality(jv.frames) WHEN 1 THEN 1
       ELSE ceil((jv.frames[cardinality(jv.frames)] - jv.frames[1])::float8
         / (cardinality(jv.frames) - 1)) END)`;
+
+/** The passes of a job's current round: all where it brought videos in, else the last one. */
+export const passesOf = ({ settings: { passes, added } }: Pick<JobRow, "settings">): number[] =>
+  added ? [...passes.keys()] : [passes.length - 1];
 
 /** Whether tasks of the job's round may still come or run. */
 export const isLive = ({ state }: Pick<JobRow, "state">): boolean =>

@@ -1,15 +1,17 @@
 // Labeling jobs by text or by exemplar.
 
 import { z } from "@hono/zod-openapi";
+import { Job } from "../../../../shared/wire/labeling.ts";
 import { json, jsonBody } from "../../../http/route.ts";
 import { user } from "../../auth/audience.ts";
 import { answerOnce, IdempotencyKey } from "../../auth/idempotency.ts";
-import { callerOf } from "../../auth/scope.ts";
+import { callerOf, workspacesOf } from "../../auth/scope.ts";
 import { type Route, route } from "../../base/route.ts";
-import { EXEMPLARS_BYTES_MAX, ExemplarBody, LabelBody } from "./bodies.ts";
+import { EXEMPLARS_BYTES_MAX, ExemplarBody, LabelBody, ManualBody } from "./bodies.ts";
 import { resolveExemplars } from "./frame-references.ts";
 import { searchOf } from "./grounding.ts";
-import { startJob, videosOf } from "./new-jobs.ts";
+import { jobRecord } from "./jobs.ts";
+import { startJob, startManualJob, videosOf } from "./new-jobs.ts";
 
 const tag = "Labeling";
 const accepted = json(
@@ -18,6 +20,28 @@ const accepted = json(
 );
 /** Routes that begin a labeling job. */
 export const labelRoutes: readonly Route[] = [
+  route(
+    {
+      call: "POST /jobs",
+      operationId: "createJob",
+      tag,
+      summary: "A job for people to draw in",
+      description:
+        "Beyond the contract; for engineers. No segmenter runs: the job is of kind `manual` and " +
+        "completed at once. A frame of it is part of a dataset once it has an annotation or is marked " +
+        "as reviewed.",
+      who: user,
+      body: jsonBody(ManualBody),
+      answers: { 201: json("the job", Job) },
+      errors: ["not_found", "state_conflict"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const caller = callerOf(context);
+      const jobId = await startManualJob(parts, caller, context.req.valid("json"));
+      return context.json(await jobRecord(parts.database, workspacesOf(caller), jobId), 201);
+    },
+  ),
   route(
     {
       call: "POST /label",

@@ -23,11 +23,12 @@ import {
   type JobRow,
   labeledFrames,
   moveJob,
+  passesOf,
   stillRuns,
   subjectOf,
   wordColumns,
 } from "./jobs.ts";
-import { advanceJob, modelOf, planJob, promptsOf, relateAnnotations } from "./rounds.ts";
+import { advanceJob, beginRound, modelOf, promptsOf, relateAnnotations } from "./rounds.ts";
 import { MOVES, type Move } from "./states.ts";
 
 /** Renames a job, or slices it by another threshold. */
@@ -73,8 +74,8 @@ function copyJob(job: JobRow, to: string, createdBy: string): SQL {
     placing '8' from 13) placing '8' from 17)::uuid`;
   const frames =
     job.state === "completed"
-      ? sql`SELECT video_id, position, frames FROM job_video WHERE job_id = ${from}`
-      : sql`SELECT j.video_id, j.position, l.frames FROM job_video j JOIN (
+      ? sql`SELECT video_id, position, frames, searched FROM job_video WHERE job_id = ${from}`
+      : sql`SELECT j.video_id, j.position, l.frames, j.searched FROM job_video j JOIN (
             SELECT video_id, array_agg(frame ORDER BY frame) AS frames FROM (${labeledFrames(job)}) f
              GROUP BY video_id) l ON l.video_id = j.video_id WHERE j.job_id = ${from}`;
   const jobCopy = copyOf(jobs, {
@@ -82,7 +83,7 @@ function copyJob(job: JobRow, to: string, createdBy: string): SQL {
     name: sql`left(name || ' (copy)', 200)`,
     state: sql`'completed'`,
     failure: sql`NULL`,
-    settings: sql`settings || '{"round": 1, "planned": 1, "passes": [[]]}'::jsonb
+    settings: sql`settings - 'added' || '{"round": 1, "planned": 1, "passes": [[]]}'::jsonb
       || jsonb_build_object('copyOf', id)`,
     framesTotal: sql`(SELECT coalesce(sum(cardinality(frames)), 0) FROM frames)`,
     createdBy: sql`${createdBy}::uuid`,
@@ -99,12 +100,12 @@ function copyJob(job: JobRow, to: string, createdBy: string): SQL {
     updatedAt: sql`now()`,
   });
   return sql`
-  WITH frames (video_id, position, frames) AS (${frames}),
+  WITH frames (video_id, position, frames, searched) AS (${frames}),
   j AS (
     INSERT INTO job ${jobCopy} FROM job WHERE id = ${from}
   ), v AS (
-    INSERT INTO job_video (job_id, video_id, position, frames)
-    SELECT ${to}::uuid, video_id, position, frames FROM frames
+    INSERT INTO job_video (job_id, video_id, position, frames, searched)
+    SELECT ${to}::uuid, video_id, position, frames, searched FROM frames
   ), c AS (
     INSERT INTO job_class (job_id, number, name, prompt)
     SELECT ${to}::uuid, number, name, prompt FROM job_class WHERE job_id = ${from}
@@ -181,7 +182,7 @@ async function addPass(
       SELECT name FROM job_class WHERE job_id = ${jobId}::uuid
          AND ${folded(sql`name`)} = ${folded(sql`${className}::text`)} LIMIT 1
     ), next AS (SELECT ${unusedNumber(jobId)} AS number), moved AS (
-      UPDATE job SET state = ${to}, ended_at = NULL, settings = settings - 'since' ||
+      UPDATE job SET state = ${to}, ended_at = NULL, settings = settings - 'since' - 'added' ||
           ${models} || jsonb_build_object('round', (settings->>'round')::int + 1, 'passes',
             settings->'passes' || jsonb_build_array(jsonb_build_array(next.number)))
         FROM next WHERE id = ${jobId}::uuid AND state IN ${textList(from)}
@@ -242,10 +243,15 @@ export async function resumeJob(parts: Parts, job: JobRow): Promise<void> {
   if (!mayMove(MOVES.resume, job.state)) {
     throw new Failure("state_conflict", `the job is ${job.state}: there is nothing to resume`);
   }
-  if ((await promptsOf(database, job)).length === 0) {
+  let prompts = 0;
+  for (const pass of passesOf(job)) {
+    const { length } = await promptsOf(database, job, pass);
+    if (length > 0) await modelOf(database, job, pass);
+    prompts += length;
+  }
+  if (prompts === 0) {
     throw new Failure("state_conflict", "the classes that the job looked for were removed");
   }
-  await modelOf(database, job);
   const round = JSON.stringify({ round: job.settings.round + 1 });
   const columns = sql`, failure = NULL, ended_at = NULL,
     settings = settings || ${round}::jsonb - 'since'`;
@@ -255,9 +261,3 @@ export async function resumeJob(parts: Parts, job: JobRow): Promise<void> {
 
 const noMore = (move: Move) =>
   new Failure("state_conflict", `the job is no more ${MOVES[move].from.join(" or ")}`);
-
-/** Enqueues the round that the job was moved to. */
-async function beginRound(parts: Parts, job: JobRow) {
-  await planJob(parts, await findJob(parts.database, [job.workspaceId], job.id));
-  await advanceJob(parts, job.id, job.workspaceId);
-}

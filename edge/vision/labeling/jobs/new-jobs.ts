@@ -3,18 +3,19 @@
 import type { z } from "@hono/zod-openapi";
 import { sampleFrames } from "../../../../shared/detector/sampling.ts";
 import { Failure } from "../../../../shared/errors.ts";
+import { parseFrameId } from "../../../../shared/wire/vision.ts";
 import { allow, type Caller, workspacesOf } from "../../auth/scope.ts";
 import type { Parts } from "../../base/parts.ts";
 import { readPts } from "../../media/videos/frames.ts";
 import { findVideos, type VideoRow } from "../../media/videos/videos.ts";
-import type { ExemplarBody, LabelBody } from "./bodies.ts";
+import type { ExemplarBody, FrameChoice, LabelBody, ManualBody, Stretch } from "./bodies.ts";
 import { type Exemplars, readyVideos, unique } from "./frame-references.ts";
-import { findJob, insertJob } from "./jobs.ts";
+import { findJob, insertJob, type SampledVideo } from "./jobs.ts";
 import { cutIntoChunks } from "./plan.ts";
 import { planJob } from "./rounds.ts";
 
 /** Frames of one job: as many as are planned within the memory of a Worker. */
-const FRAMES_MAX = 1_000_000;
+export const FRAMES_MAX = 1_000_000;
 /** Characters of crops in all tasks of a job together: they travel with every task. */
 const CROPS_OF_TASKS_MAX = 256 * 1024 * 1024;
 
@@ -45,6 +46,60 @@ export async function videosOf(
   // One may have been deleted while its probe was awaited.
   if (videos.length < wanted.length) throw unknown();
   return { videos, workspaceId: first.workspaceId, createdBy: caller.accountId };
+}
+
+/** Videos with their chosen frames, in which the caller may label, and whose they are. */
+export async function chosenFrames(
+  parts: Parts,
+  caller: Caller,
+  { project_id, frame_ids: frameIds, video_ids: videoIds, ...stretch }: FrameChoice & InProject,
+): Promise<{ sampled: SampledVideo[]; workspaceId: string }> {
+  const named = frameIds && framesByVideo(frameIds);
+  const video_ids = named ? [...named.keys()] : (videoIds ?? []);
+  const { videos, workspaceId } = await videosOf(parts, caller, { project_id, video_ids });
+  if (!named) return { sampled: await sampleVideos(parts, videos, stretch), workspaceId };
+  const sampled = videos.map(({ videoId, frameCount }) => {
+    const frames = (named.get(videoId) ?? []).toSorted((one, other) => one - other);
+    if ((frames.at(-1) ?? 0) < (frameCount ?? 0)) return { videoId, frames };
+    throw new Failure("not_found", `video ${videoId} has ${frameCount} frames`);
+  });
+  return { sampled, workspaceId };
+}
+
+type InProject = { project_id: string };
+
+/** Indexes of the named frames by video, each once. */
+function framesByVideo(ids: readonly string[]): Map<string, number[]> {
+  const frames = unique(ids).map((id) => {
+    const frame = parseFrameId(id);
+    if (frame) return frame;
+    throw new Failure("invalid_request", `frame_ids: ${JSON.stringify(id.slice(0, 80))} is none`);
+  });
+  const byVideo = Map.groupBy(frames, ({ videoId }) => videoId);
+  return new Map([...byVideo].map(([id, own]) => [id, own.map(({ index }) => index)]));
+}
+
+/** Stores a job in which people draw; returns its id. */
+export async function startManualJob(
+  parts: Parts,
+  caller: Caller,
+  body: z.output<typeof ManualBody>,
+): Promise<string> {
+  const { sampled, workspaceId } = await chosenFrames(parts, caller, body);
+  return insertJob(parts.database, {
+    workspaceId,
+    projectId: body.project_id,
+    name: body.name,
+    words: body,
+    kind: "manual",
+    threshold: 0,
+    resolution: null,
+    fps: body.fps ?? null,
+    settings: { segmenter: null, warnings: [] },
+    videos: sampled,
+    classes: body.classes.map((one) => ({ name: one, prompt: null })),
+    createdBy: caller.accountId,
+  });
 }
 
 /** What a new job is made of. */
@@ -95,7 +150,7 @@ export async function startJob(
 async function framesToLabel(
   parts: Parts,
   video: VideoRow,
-  { fps: rate, from_seconds: from, to_seconds: to = Infinity }: JobRequest["body"],
+  { fps: rate, from_seconds: from, to_seconds: to = Infinity }: Stretch,
 ): Promise<number[]> {
   const fps = rate ?? null;
   // All of them, or the one of a still: nobody needs their times.
@@ -110,22 +165,16 @@ async function framesToLabel(
   );
 }
 
-interface SampledVideo {
-  videoId: string;
-  /** Indexes of the frames to label. */
-  frames: number[];
-}
-
 /** The frames to label of each video; fails with `invalid_request` for too many, or none at all. */
 async function sampleVideos(
   parts: Parts,
   videos: readonly VideoRow[],
-  body: JobRequest["body"],
+  stretch: Stretch,
 ): Promise<SampledVideo[]> {
   const sampled: SampledVideo[] = [];
   let framesTotal = 0;
   for (const video of videos) {
-    const frames = await framesToLabel(parts, video, body);
+    const frames = await framesToLabel(parts, video, stretch);
     sampled.push({ videoId: video.videoId, frames });
     framesTotal += frames.length;
     if (framesTotal > FRAMES_MAX) {
@@ -140,7 +189,7 @@ async function sampleVideos(
 }
 
 /** Fails with `invalid_request` when the crops are too large to travel with every task. */
-function assertCropsFit(exemplars: Exemplars, sampled: readonly SampledVideo[]): void {
+export function assertCropsFit(exemplars: Exemplars, sampled: readonly SampledVideo[]): void {
   const characters = exemplars.reduce((sum, one) => sum + ("crop" in one ? one.crop.length : 0), 0);
   if (characters * cutIntoChunks(sampled).length <= CROPS_OF_TASKS_MAX) return;
   const framesTotal = sampled.reduce((sum, { frames }) => sum + frames.length, 0);

@@ -3,7 +3,7 @@
 // again enqueues nothing twice.
 
 import { sql } from "drizzle-orm";
-import { assert } from "../../../../shared/errors.ts";
+import { assert, Failure } from "../../../../shared/errors.ts";
 import type { ModelSource, Prompt } from "../../../../shared/tasks/tasks.ts";
 import type { Database } from "../../../http/database.ts";
 import type { Parts } from "../../base/parts.ts";
@@ -11,25 +11,54 @@ import { objectKeys } from "../../media/videos/videos.ts";
 import { findModel, modelSource } from "../../models/registry.ts";
 import { source, target } from "../../tasks/objects.ts";
 import { publish } from "../../tasks/progress/progress.ts";
+import { requestCancel } from "../../tasks/queue/interventions.ts";
 import { submit } from "../../tasks/queue/wait.ts";
 import { flagRepeats } from "./duplicates.ts";
-import { existingJob, findJob, isLive, type JobRow, moveJob, subjectOf, topicOf } from "./jobs.ts";
+import {
+  existingJob,
+  findJob,
+  isLive,
+  type JobRow,
+  moveJob,
+  passesOf,
+  subjectOf,
+  topicOf,
+} from "./jobs.ts";
 import { type Chunk, cutIntoChunks } from "./plan.ts";
 import { liveData, statusOf } from "./status.ts";
-import { trackJob } from "./tracks.ts";
+import { trackPass } from "./tracks.ts";
 
 const TASKS_PER_STATEMENT = 500;
 /** Characters of the prompts that the tasks of one statement carry together. */
 const PROMPTS_PER_STATEMENT_MAX = 8 * 1024 * 1024;
 
 /**
- * Enqueues the tasks of a job's current round: the frames that the current pass has not labeled and
- * that no task of the round has. May be called again, by whoever finds a round that was not planned
- * to its end.
+ * Enqueues the tasks of a job's current round: of each pass the frames that it has not labeled and
+ * that no task of the round has. May be called again, when a round was not planned to its end. A
+ * job whose model was deleted meanwhile fails.
  */
 export async function planJob(parts: Parts, job: JobRow): Promise<void> {
   const { settings } = job;
-  const pass = settings.passes.length - 1;
+  try {
+    for (const pass of passesOf(job)) await planPass(parts, job, pass);
+  } catch (thrown) {
+    if (!(thrown instanceof Failure && thrown.code === "not_found")) throw thrown;
+    const failure = "the model that labels was deleted";
+    await moveJob(parts.database, job.id, "fail", {
+      set: sql`, ended_at = now(), failure = ${failure}`,
+    });
+    await requestCancel(parts.database, { subject: subjectOf(job.id) });
+  }
+  await parts.database.execute(sql`
+    UPDATE job SET settings = settings || jsonb_build_object('planned', ${settings.round}::int)
+     WHERE id = ${job.id}::uuid AND (settings->>'round')::int = ${settings.round}::int`);
+}
+
+/** Enqueues the tasks of a pass in the current round; none where its classes were removed. */
+async function planPass(parts: Parts, job: JobRow, pass: number): Promise<void> {
+  const { settings } = job;
+  const prompts = await promptsOf(parts.database, job, pass);
+  if (prompts.length === 0) return;
   const { rows } = await parts.database.execute<{
     id: string;
     storage_key: string;
@@ -50,8 +79,8 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
     SELECT v.id, v.storage_key, v.bytes::float8 AS bytes, rest.frames
       FROM rest JOIN job_video jv ON jv.video_id = rest.video_id JOIN video v ON v.id = jv.video_id
      WHERE jv.job_id = ${job.id}::uuid ORDER BY jv.position`);
-  const prompts = await promptsOf(parts.database, job);
-  const model = await modelOf(parts.database, job);
+  if (rows.length === 0) return;
+  const model = await modelOf(parts.database, job, pass);
   const videos = new Map(rows.map((row) => [row.id, row]));
   const chunks = cutIntoChunks(rows.map(({ id, frames }) => ({ videoId: id, frames })));
   const taskOf = ({ videoId, frames }: Chunk) => {
@@ -85,26 +114,28 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
   for (let from = 0; from < chunks.length; from += some) {
     await submit(parts, chunks.slice(from, from + some).map(taskOf));
   }
-  await parts.database.execute(sql`
-    UPDATE job SET settings = settings || jsonb_build_object('planned', ${settings.round}::int)
-     WHERE id = ${job.id}::uuid AND (settings->>'round')::int = ${settings.round}::int`);
 }
 
 /**
- * The model that looks in the current pass; null where a segmenter does. Fails with `not_found`
- * where the model was deleted.
+ * The model that looks in a pass; null where a segmenter does. Fails with `not_found` where the
+ * model was deleted.
  */
 export async function modelOf(
   database: Database,
-  { workspaceId, settings: { models, passes } }: JobRow,
+  { workspaceId, settings: { models } }: JobRow,
+  pass: number,
 ): Promise<ModelSource | null> {
-  const modelId = models?.[passes.length - 1];
+  const modelId = models?.[pass];
   return modelId ? modelSource(await findModel(database, [workspaceId], modelId)) : null;
 }
 
-/** What the current pass looks for; nothing when its classes were removed. */
-export async function promptsOf(database: Database, { id, settings }: JobRow): Promise<Prompt[]> {
-  const numbers = settings.passes.at(-1) ?? [];
+/** What a pass looks for; nothing when its classes were removed. */
+export async function promptsOf(
+  database: Database,
+  { id, settings }: JobRow,
+  pass: number,
+): Promise<Prompt[]> {
+  const numbers = settings.passes[pass] ?? [];
   const { rows } = await database.execute<{ name: string; prompt: string | null }>(sql`
     SELECT name, prompt FROM job_class WHERE job_id = ${id}::uuid AND number IN
       (SELECT n::int FROM jsonb_array_elements_text(${JSON.stringify(numbers)}::jsonb) n)
@@ -113,6 +144,15 @@ export async function promptsOf(database: Database, { id, settings }: JobRow): P
     if (prompt !== null) return { kind: "text", class_name: name, text: prompt };
     return { kind: "exemplar", class_name: name, exemplars: settings.exemplars ?? [] };
   });
+}
+
+/** Enqueues the round that the job was moved to. */
+export async function beginRound(
+  parts: Parts,
+  { id, workspaceId }: Pick<JobRow, "id" | "workspaceId">,
+): Promise<void> {
+  await planJob(parts, await findJob(parts.database, [workspaceId], id));
+  await advanceJob(parts, id, workspaceId);
 }
 
 /** Makes a queued job a running one, as of an instant; tells whether it was queued. */
@@ -170,8 +210,12 @@ export async function advanceJob(parts: Parts, jobId: string, workspaceId: strin
 
 /** Finds what belongs together in a job that ends: tracks, and second boxes of one object. */
 export async function relateAnnotations(database: Database, job: JobRow): Promise<void> {
-  await trackJob(database, job);
-  await flagRepeats(database, job);
+  const { passes, added } = job.settings;
+  for (const pass of passesOf(job)) {
+    const found = { classes: passes[pass] ?? [], videos: added ?? null };
+    await trackPass(database, job.id, found);
+    await flagRepeats(database, job.id, { ...found, later: passes.slice(pass + 1).flat() });
+  }
 }
 
 /** The move that the ended tasks call for, and the job after it. */

@@ -12,7 +12,8 @@ import { type Route, route } from "../../base/route.ts";
 import { issueTicket } from "../../tasks/progress/tickets.ts";
 import { ClassName } from "../classes.ts";
 import { jobFor, jobId } from "./access.ts";
-import { JobEdit, modelInPlace } from "./bodies.ts";
+import { addVideos } from "./added-videos.ts";
+import { AddedVideosBody, JobEdit, modelInPlace } from "./bodies.ts";
 import { findJob, jobRecord, listJobs, topicOf } from "./jobs.ts";
 import {
   deleteJob,
@@ -192,6 +193,35 @@ export const jobRoutes: readonly Route[] = [
       const { class: className, prompt = className, model } = context.req.valid("json");
       const warnings = await extendJob(context.var.service, job, { className, prompt, model });
       return context.json({ job_id: job.id, warnings }, 202);
+    },
+  ),
+  route(
+    {
+      call: "POST /jobs/{job_id}/videos",
+      operationId: "addJobVideos",
+      tag,
+      summary: "Add videos, or frames of videos, to a finished job",
+      description:
+        "Beyond the contract; for engineers. A job by text or exemplar runs again and looks through " +
+        "the new videos for all its classes, `fps` being the job's when omitted; what is labeled stays " +
+        "as it is. A manual or imported job gets them for people to draw on; a manual one takes frames " +
+        "of videos that it has, too.",
+      who: user,
+      params: jobId,
+      body: jsonBody(AddedVideosBody),
+      answers: {
+        200: json("the job, with more videos to draw on", Job),
+        202: json("the job runs again", Job),
+      },
+      errors: ["state_conflict"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const job = await jobFor(context, context.req.valid("param").job_id, "engineer");
+      const more = { job, chosen: context.req.valid("json") };
+      const runs = await addVideos(parts, callerOf(context), more);
+      const record = await jobRecord(parts.database, [job.workspaceId], job.id);
+      return runs ? context.json(record, 202) : context.json(record, 200);
     },
   ),
   route(

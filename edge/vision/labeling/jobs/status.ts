@@ -7,14 +7,14 @@ import type { JobProgress } from "../../../../shared/wire/labeling.ts";
 import type { Database } from "../../../http/database.ts";
 import { offering } from "../../tasks/nodes/nodes.ts";
 import { newestIntervention } from "../../tasks/queue/interventions.ts";
-import { isLive, type JobRow, subjectOf, topicOf } from "./jobs.ts";
+import { isLive, type JobRow, passesOf, subjectOf, topicOf } from "./jobs.ts";
 import { etaSeconds } from "./plan.ts";
 
 interface StatusCounts extends Record<string, unknown> {
-  /** Frames of the current pass, and of the current round alone. */
+  /** Frames that the passes of the current round looked at, ever, and in the round alone. */
   done: number;
   done_now: number;
-  /** Tasks of the current pass by state. */
+  /** Tasks of those passes by state. */
   queued: number;
   running: number;
   finished: number;
@@ -27,7 +27,7 @@ interface StatusCounts extends Record<string, unknown> {
 
 /** The status of a job at an instant (epoch milliseconds). */
 export async function statusOf(database: Database, job: JobRow, now: number): Promise<JobProgress> {
-  const pass = job.settings.passes.length - 1;
+  const passes = passesOf(job);
   const { rows } = await database.execute<StatusCounts>(sql`
     WITH own AS (
       SELECT state, (payload->>'round')::int AS round,
@@ -35,7 +35,7 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
           ELSE greatest((progress->>'done')::int, jsonb_array_length(frames_done)) END AS done
         FROM task
        WHERE subject = ${subjectOf(job.id)} AND kind = 'label'
-         AND (payload->>'pass')::int = ${pass}::int)
+         AND (payload->>'pass')::int >= ${passes[0]}::int)
     SELECT
       coalesce(sum(done), 0)::int AS done,
       coalesce(sum(done) FILTER (WHERE round = ${job.settings.round}::int), 0)::int AS done_now,
@@ -51,13 +51,16 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
     FROM own`);
   const [counted] = rows;
   assert(counted, "an aggregate answers one row");
+  // A frame is done once each pass has looked at it.
+  const searching = passes.filter((pass) => (job.settings.passes[pass]?.length ?? 0) > 0).length;
+  const looked = (frames: number) => Math.floor(frames / Math.max(1, searching));
   const live = isLive(job);
   const total = job.framesTotal;
   // Copies and imports are done without a task of their own.
-  const done = job.state === "completed" ? total : Math.min(counted.done, total);
+  const done = job.state === "completed" ? total : Math.min(looked(counted.done), total);
   const elapsed = live && job.settings.since ? now - job.settings.since : 0;
   // The clock of a resumed job started with its round.
-  const doneNow = Math.min(counted.done_now, done);
+  const doneNow = Math.min(looked(counted.done_now), done);
   const remaining = { framesDone: doneNow, framesTotal: total - (done - doneNow) };
   const eta = live ? etaSeconds(remaining, elapsed) : null;
   return {

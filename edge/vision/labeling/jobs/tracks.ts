@@ -5,20 +5,30 @@ import { sql } from "drizzle-orm";
 import { track } from "../../../../shared/detector/tracks.ts";
 import type { Bbox } from "../../../../shared/tasks/tasks.ts";
 import type { Database } from "../../../http/database.ts";
-import { inJob, type JobRow } from "./jobs.ts";
+import { idList } from "../../base/sql.ts";
+import { inJob } from "./jobs.ts";
+
+/** What a pass found: in annotations of these classes, on all videos of the job or on some. */
+export interface PassFinds {
+  /** Numbers of the classes that the pass looks for. */
+  classes: readonly number[];
+  videos: readonly string[] | null;
+}
 
 /**
- * Gives what a model found in the current pass its track ids, video by video and class by class.
- * Those of earlier passes, and those that people gave, stay as they are.
+ * Gives what a model found in a pass its track ids, video by video and class by class. Those of
+ * other passes, and those that people gave, stay as they are.
  */
-export async function trackJob(
+export async function trackPass(
   database: Database,
-  { id: jobId, settings }: Pick<JobRow, "id" | "settings">,
+  jobId: string,
+  { classes, videos: wanted }: PassFinds,
 ): Promise<void> {
   const current = sql`class_number IN (SELECT n::int FROM jsonb_array_elements_text(
-    ${JSON.stringify(settings.passes.at(-1) ?? [])}::jsonb) n)`;
+    ${JSON.stringify(classes)}::jsonb) n)`;
   const { rows: videos } = await database.execute<{ video_id: string }>(sql`
     SELECT video_id FROM job_video WHERE job_id = ${jobId}::uuid
+       AND ${wanted ? sql`video_id IN ${idList(wanted)}` : sql`true`}
        AND cardinality(frames) > 1 ORDER BY position`);
   for (const { video_id: videoId } of videos) {
     const { rows: earlier } = await database.execute<{ used: number | null }>(sql`
