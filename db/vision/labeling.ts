@@ -300,3 +300,97 @@ export const datasetExport = pgTable(
   },
   (table) => [index("dataset_export_job").on(table.jobId, table.createdAt)],
 );
+
+/** Jobs that are trained on together, with one list of classes and one split. */
+export const dataset = pgTable(
+  "dataset",
+  {
+    id: id(),
+    workspaceId: ownWorkspace(),
+    projectId: uuid("project_id")
+      .notNull()
+      .references(() => project.id),
+    name: text("name").notNull(),
+    description: text("description").notNull().default(""),
+    /** In index order; a version appends the classes that it brings in. */
+    classes: text("classes").array().notNull().default([]),
+    include: text("include").$type<"not_rejected" | "accepted">().notNull(),
+    /** Shares of the frames that are drawn for validation and for test, 0 to 1. */
+    valShare: doublePrecision("val_share").notNull(),
+    testShare: doublePrecision("test_share").notNull(),
+    createdBy: uuid("created_by"),
+    createdAt: createdAt(),
+  },
+  (table) => [index("dataset_workspace").on(table.workspaceId, table.createdAt)],
+);
+
+/** A job of a dataset. */
+export const datasetJob = pgTable(
+  "dataset_job",
+  {
+    datasetId: uuid("dataset_id")
+      .notNull()
+      .references(() => dataset.id, { onDelete: "cascade" }),
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    /** The dataset's class of a class of the job, where they are called differently. */
+    classes: jsonb("classes").$type<Record<string, string>>().notNull().default({}),
+    /** Classes of the job that are no part of the dataset. */
+    without: text("without").array().notNull().default([]),
+    addedAt: instant("added_at").notNull().defaultNow(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.datasetId, table.jobId] }),
+    index("dataset_job_job").on(table.jobId),
+  ],
+);
+
+/** The side of the split of a video's frames in a dataset, from one frame to the next row's. */
+export const datasetSide = pgTable(
+  "dataset_side",
+  {
+    datasetId: uuid("dataset_id")
+      .notNull()
+      .references(() => dataset.id, { onDelete: "cascade" }),
+    videoId: uuid("video_id").notNull(),
+    fromIndex: integer("from_index").notNull(),
+    side: text("side").$type<"train" | "val" | "test">().notNull(),
+    /** Whether a person set it, or it was drawn. */
+    origin: text("origin").$type<"person" | "drawn">().notNull(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.datasetId, table.videoId, table.fromIndex] }),
+    check("dataset_side_side", sql`side IN ('train', 'val', 'test')`),
+  ],
+);
+
+/** What a dataset was at an instant; it never changes. */
+export const datasetVersion = pgTable(
+  "dataset_version",
+  {
+    id: id(),
+    workspaceId: ownWorkspace(),
+    datasetId: uuid("dataset_id")
+      .notNull()
+      .references(() => dataset.id, { onDelete: "cascade" }),
+    /** 1, 2, 3 … */
+    number: integer("number").notNull(),
+    note: text("note").notNull().default(""),
+    /** How its frames were chosen and split. */
+    settings: jsonb("settings").notNull(),
+    classes: text("classes").array().notNull(),
+    /** Frames and annotations by side, and what changed since the version before. */
+    counts: jsonb("counts").notNull(),
+    changes: jsonb("changes").notNull(),
+    /** The manifest, and the videos that it names with their objects. */
+    storageKey: text("storage_key").notNull(),
+    bytes: count("bytes").notNull(),
+    sha256: text("sha256").notNull(),
+    sources: jsonb("sources").notNull(),
+    videos: jsonb("videos").$type<string[]>().notNull(),
+    createdBy: uuid("created_by"),
+    createdAt: createdAt(),
+  },
+  (table) => [unique("dataset_version_number").on(table.datasetId, table.number)],
+);

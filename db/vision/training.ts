@@ -17,7 +17,7 @@ import {
   uniqueIndex,
   uuid,
 } from "drizzle-orm/pg-core";
-import { job } from "./labeling.ts";
+import { datasetVersion, job } from "./labeling.ts";
 import { count, createdAt, id, instant, ownWorkspace, project } from "./schema.ts";
 
 /** A training run. Moves of `state` are those of the table in `training/states.ts`. */
@@ -31,6 +31,10 @@ export const trainingRun = pgTable(
       .references(() => project.id),
     /** Null once the job was deleted; the dataset that was made of it stays. */
     jobId: uuid("job_id").references(() => job.id, { onDelete: "set null" }),
+    /** The version that it was made of, in place of a job; null once that was deleted. */
+    datasetVersionId: uuid("dataset_version_id").references(() => datasetVersion.id, {
+      onDelete: "set null",
+    }),
     name: text("name").notNull(),
     notes: text("notes").notNull().default(""),
     state: text("state")
@@ -61,6 +65,7 @@ export const trainingRun = pgTable(
   (table) => [
     index("training_run_workspace").on(table.workspaceId, table.createdAt),
     index("training_run_job").on(table.jobId),
+    index("training_run_dataset_version").on(table.datasetVersionId),
     check("training_run_failure", sql`(state = 'failed') = (failure IS NOT NULL)`),
     check("training_run_ended", sql`(state IN ('queued', 'running')) = (ended_at IS NULL)`),
   ],

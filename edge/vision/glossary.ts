@@ -74,6 +74,7 @@ export const MEANINGS: Readonly<Record<string, string>> = {
   detections: "what was found on the frame",
   device: "what it computes with",
   dfl: "loss of the distances to a box's sides",
+  dataset_id: "the dataset's id",
   display_name: "name that others see",
   done: "how much is done, in the units of the task's kind",
   draining: "whether it finishes what it has and takes nothing new",

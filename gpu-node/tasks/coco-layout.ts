@@ -42,7 +42,7 @@ function shapeOf(one: Annotation, options: LayoutOptions) {
 
 /** The layout of COCO, as pycocotools and torchvision read it. */
 export function cocoLayout(manifest: ExportManifest, options: LayoutOptions): Layout {
-  const splits = { train: emptyInstances(), val: emptyInstances() };
+  const splits = { train: emptyInstances(), val: emptyInstances(), test: emptyInstances() };
   let imageCount = 0;
   let annotationCount = 0;
   return {

@@ -43,7 +43,7 @@ function objectOf(one: Annotation, image: ExportedImage, classes: readonly strin
 
 /** The layout of Pascal VOC; a mask is a `polygon` in its object, which readers of boxes skip. */
 export function vocLayout(manifest: ExportManifest): Layout {
-  const stems: Record<ExportedImage["split"], string[]> = { train: [], val: [] };
+  const stems: Record<ExportedImage["split"], string[]> = { train: [], val: [], test: [] };
   return {
     imagePath: ({ name }) => `JPEGImages/${name}`,
     add: async (image, zip) => {
@@ -67,6 +67,7 @@ export function vocLayout(manifest: ExportManifest): Layout {
       const map = manifest.classes.map((name) => `${name.replace(/[:\r\n]/g, "_")}:::\n`);
       await zip.add("labelmap.txt", `# label:color_rgb:parts:actions\n${map.join("")}`);
       for (const [split, names] of Object.entries(stems)) {
+        if (split === "test" && names.length === 0) continue;
         const lines = names.map((name) => `${name}\n`);
         await zip.add(`ImageSets/Main/${split}.txt`, lines.join(""));
       }

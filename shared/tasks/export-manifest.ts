@@ -21,7 +21,8 @@ export const ExportManifest = z.object({
       frames: z.array(
         z.object({
           index: z.number().int(),
-          split: z.enum(["train", "val"]),
+          /** Nothing is trained or chosen on `test`. */
+          split: z.enum(["train", "val", "test"]),
           /** Class index, corners in pixels, and the mask's ring. */
           annotations: z.array(
             z.object({

@@ -303,7 +303,17 @@ export const TrainingRun = z
   .object({
     run_id: z.uuid(),
     project_id: z.uuid(),
-    job_id: z.uuid().nullable().meta({ description: "null once the job was deleted" }),
+    job_id: z.uuid().nullable().meta({
+      description: "null once the job was deleted, and of a run that learns from a dataset",
+    }),
+    dataset: z
+      .object({ dataset_id: z.uuid(), version: z.number().int() })
+      .nullable()
+      .meta({
+        description:
+          "beyond the contract: the version that it learns from in place of a job; null once the " +
+          "dataset was deleted",
+      }),
     name: z.string(),
     notes: z.string(),
     status: z.enum(RUN_STATES),

@@ -28,6 +28,10 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "PATCH /jobs/{job_id}": () => ({ name: "mine now" }),
   "POST /jobs/{job_id}/duplicate": () => ({}),
   "POST /jobs/{job_id}/add-class": () => ({ class: "mine" }),
+  "PATCH /datasets/{dataset_id}": () => ({ name: "mine now" }),
+  "PUT /datasets/{dataset_id}/jobs/{job_id}": () => ({}),
+  "POST /datasets/{dataset_id}/split": ({ video_id }) => ({ video_ids: [video_id], side: "val" }),
+  "POST /datasets/{dataset_id}/versions": () => ({}),
   "POST /jobs/{job_id}/videos": ({ video_id }) => ({ video_ids: [video_id] }),
   "POST /jobs/{job_id}/stop": () => ({}),
   "POST /jobs/{job_id}/resume": () => ({}),
@@ -106,6 +110,7 @@ const PLAIN: Ids = {
   class_name: "person",
   artifact: "results.png",
   alias: "production",
+  version: "1",
 };
 
 /** Parameters of paths that are of another kind than their name says elsewhere. */
@@ -163,6 +168,7 @@ export const BY_BODY: Record<string, (ids: Ids) => unknown> = {
     bbox: [1, 1, 2, 2],
   }),
   "POST /annotations/merge-classes": ({ job_id }) => ({ job_id, from: "person", into: "car" }),
+  "POST /datasets": ({ project_id }) => ({ project_id, name: "there" }),
   "POST /train": ({ job_id }) => ({ job_id }),
   "POST /models/rollback": ({ workspace_id }) => ({ name: "production", workspace_id }),
   "POST /endpoints": ({ workspace_id, model_id }) => ({
@@ -231,6 +237,9 @@ export async function everything(
   await member.ask("PATCH", `/annotations/${annotation_id}`, { accepted: true });
   const changes = await member.ask("GET", `/jobs/${job_id}/changes`);
   const [{ change_id }] = Object.values(changes.body) as [{ change_id: string }];
+  const dataset = { project_id, name: "theirs", job_ids: [job_id] };
+  const dataset_id = String((await member.ask("POST", "/datasets", dataset)).body.dataset_id);
+  await member.ask("POST", `/datasets/${dataset_id}/versions`, {});
   const export_id = randomUUID();
   await world.visionDatabase.execute(sql`
     INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key)
@@ -294,7 +303,7 @@ export async function everything(
   const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
-  const labeled = { job_id, annotation_id, change_id, export_id };
+  const labeled = { job_id, annotation_id, change_id, export_id, dataset_id };
   const served = { prediction_id, sam_prediction_id, slug, key_id, experiment_id };
   const workflows = { workflow_run_id, secret_name: "theirs" };
   const fleet = { device_id, target_id, rollout_id };

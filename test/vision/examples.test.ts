@@ -7,6 +7,7 @@ import { zipSync } from "fflate";
 import { afterAll, beforeAll, describe, expect } from "vitest";
 import { EXAMPLES } from "../../edge/vision/description.ts";
 import { type ClaimedTask, RegisteredNode } from "../../shared/tasks/node-protocol.ts";
+import type { Dataset } from "../../shared/wire/datasets.ts";
 import type { EndpointStatus } from "../../shared/wire/endpoints.ts";
 import type { ModelExport } from "../../shared/wire/exports.ts";
 import type { Change, Job } from "../../shared/wire/labeling.ts";
@@ -171,6 +172,9 @@ beforeAll(async () => {
       weights_id: brought,
     }),
   );
+  const dataset_id = await newDataset();
+  await admin.ok("POST", `/datasets/${dataset_id}/versions`, {});
+  Object.assign(base, named({ dataset_id }));
   await newEndpoint(example("slug"));
   await newWorkflow(example("slug"));
   const comparison_id = await newComparison(model_id as string);
@@ -224,6 +228,12 @@ const newEndpoint = (slug: string) =>
     workspace_id: base[example("workspace_id")],
     models: [{ alias: "active" }],
   });
+
+/** A dataset of the job; its id. */
+const newDataset = async () => {
+  const body = { project_id: w.projectId, name: "crossings", job_ids: [jobId] };
+  return (await admin.ok<Dataset>("POST", "/datasets", body)).dataset_id;
+};
 
 /** A comparison of a model with the one in production; its id. */
 async function newComparison(modelId: string): Promise<string> {
@@ -337,6 +347,14 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     return ids({ upload_id: made.upload_id });
   },
   deleteJob: async () => ids({ job_id: await copied() }),
+  deleteDataset: async () => ids({ dataset_id: await newDataset() }),
+  removeDatasetJob: async () => ids({ dataset_id: await newDataset() }),
+  listSides: async () => {
+    const dataset_id = await newDataset();
+    const body = { video_ids: [base[example("video_id")]], side: example("side") };
+    await admin.ok("POST", `/datasets/${dataset_id}/split`, body);
+    return ids({ dataset_id });
+  },
   addJobVideos: async () => {
     const body = { project_id: w.projectId, video_ids: [base[example("video_id")]] };
     return ids({ job_id: (await admin.ok<Job>("POST", "/jobs", body)).job_id });

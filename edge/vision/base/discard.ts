@@ -18,6 +18,7 @@ export const NAMED_OBJECTS = sql`
   UNION ALL SELECT pts_key, true FROM video WHERE pts_key IS NOT NULL
   UNION ALL SELECT thumbnail_key, true FROM video WHERE thumbnail_key IS NOT NULL
   UNION ALL SELECT storage_key, true FROM dataset_export WHERE state = 'completed'
+  UNION ALL SELECT storage_key, true FROM dataset_version
   UNION ALL SELECT dataset->'manifest'->>'key', true FROM training_run
   UNION ALL SELECT checkpoint->>'key', state NOT IN ('queued', 'running') FROM training_run
     WHERE checkpoint IS NOT NULL

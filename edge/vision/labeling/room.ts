@@ -19,12 +19,13 @@ import { classRoutes } from "./review/class-routes.ts";
 import { frameRoutes } from "./review/frame-routes.ts";
 import { reviewRoutes } from "./review/routes.ts";
 import { trackRoutes } from "./review/track-routes.ts";
+import { datasetRoutes } from "./versions/dataset-routes.ts";
 
 export const labeling: TaskRoom = {
   routes: [
     ...[labelRoutes, previewRoutes, jobRoutes],
     ...[classRoutes, reviewRoutes, bulkRoutes, frameRoutes, trackRoutes],
-    ...[exportRoutes, importRoutes, comparisonRoutes],
+    ...[exportRoutes, importRoutes, comparisonRoutes, datasetRoutes],
   ].flat(),
   handlers: {
     label: {

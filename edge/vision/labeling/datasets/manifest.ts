@@ -40,7 +40,7 @@ const ANNOTATIONS_PER_PAGE = 4_000;
 /** Bytes of a manifest that a node takes. */
 const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
 
-interface ManifestVideo extends HashedVideo {
+export interface ManifestVideo extends HashedVideo {
   filename: string;
   storage_key: string;
   bytes: number;
@@ -87,20 +87,36 @@ export interface DatasetPlan {
 
 const WITHOUT_FRAMES: SplitFrames = { sides: new Map(), border: new Set() };
 
+/** A job's classes, in the order of their numbers. */
+export async function classesOf(
+  database: Database,
+  { id }: Pick<JobRow, "id">,
+): Promise<{ number: number; name: string }[]> {
+  const { rows } = await database.execute<{ number: number; name: string }>(sql`
+    SELECT number, name FROM job_class WHERE job_id = ${id}::uuid ORDER BY number`);
+  return rows;
+}
+
+/** The condition on an annotation `a` to be part of a job's dataset, and of one of the classes. */
+export const wantedOf = (
+  job: JobRow,
+  numbers: readonly number[],
+  options: Pick<ManifestOptions, "include" | "duplicates">,
+): SQL => sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)} AND ${
+  options.include === "accepted" ? sql`a.review = 'accepted'` : sql`a.review <> 'rejected'`
+} AND ${options.duplicates ? sql`true` : sql`NOT ${repeated(job.threshold)}`}
+    AND a.class_number IN (SELECT n::int FROM jsonb_array_elements_text(
+    ${JSON.stringify(numbers)}::jsonb) n)`;
+
 /** Looks up what a job's dataset consists of, and puts its frames on their sides. */
 export async function planDataset(
   database: Database,
   job: JobRow,
   options: ManifestOptions,
 ): Promise<DatasetPlan> {
-  const { rows: classes } = await database.execute<{ number: number; name: string }>(sql`
-    SELECT number, name FROM job_class WHERE job_id = ${job.id}::uuid ORDER BY number`);
+  const classes = await classesOf(database, job);
   const numbers = classes.map(({ number }) => number);
-  const wanted = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)} AND ${
-    options.include === "accepted" ? sql`a.review = 'accepted'` : sql`a.review <> 'rejected'`
-  } AND ${options.duplicates ? sql`true` : sql`NOT ${repeated(job.threshold)}`}
-    AND a.class_number IN (SELECT n::int FROM jsonb_array_elements_text(
-    ${JSON.stringify(numbers)}::jsonb) n)`;
+  const wanted = wantedOf(job, numbers, options);
   const videos = await listVideos(database, job, options);
   const alike = lookAlikes(videos.filter(({ frames }) => frames.length > 0));
   const groupOf = new Map(alike.groups.flatMap((ids) => ids.map((id) => [id, ids[0]] as const)));
@@ -118,7 +134,7 @@ export async function planDataset(
   return { name: job.name, counts, classes: names, splits, wanted, numbers, alike };
 }
 
-function countsOf(splits: readonly VideoSplit[]): PlanCounts {
+export function countsOf(splits: readonly VideoSplit[]): PlanCounts {
   const sum = (count: (one: VideoSplit) => number) =>
     splits.reduce((total, one) => total + count(one), 0);
   return {
@@ -189,14 +205,24 @@ async function countBorder(
 }
 
 /** Writes a plan down, with the annotations as they are now. */
-export async function writePlan(
-  { database, bucket }: Pick<Parts, "database" | "bucket">,
+export function writePlan(
+  parts: Pick<Parts, "database" | "bucket">,
   { name, classes, counts, splits, numbers, wanted }: DatasetPlan,
   key: string,
 ): Promise<WrittenManifest> {
-  const hash = createHash("sha256");
-  const annotations = annotationsOf(database, splits, { numbers, wanted });
+  const indexed = numbers.map((number, index) => ({ number, index }));
+  const annotations = annotationsOf(parts.database, splits, { classes: indexed, wanted });
   const head = { name, classes, left_out_frames: counts.leftOutFrames };
+  return writeSplits(parts, { head, splits, annotations }, key);
+}
+
+/** Writes the manifest of frames on their sides, with the annotations that are read for each. */
+export async function writeSplits(
+  { bucket }: Pick<Parts, "bucket">,
+  { head, splits, annotations }: SplitText,
+  key: string,
+): Promise<WrittenManifest> {
+  const hash = createHash("sha256");
   const chunks = hashed(manifestText(head, splits, annotations), hash);
   const { bytes } = await writeObject(bucket, chunks, {
     key,
@@ -229,10 +255,14 @@ async function* hashed(chunks: AsyncIterable<Uint8Array>, hash: Hash) {
 export const IS_PENDING = sql`pending > repeated`;
 
 /** The job's videos with the frames that are part of its dataset. */
-async function listVideos(
+export async function listVideos(
   database: Database,
   job: JobRow,
-  { include, duplicates, background }: ManifestOptions,
+  {
+    include,
+    duplicates,
+    background,
+  }: Pick<ManifestOptions, "include" | "duplicates" | "background">,
 ): Promise<ManifestVideo[]> {
   const isAccepted = include === "accepted";
   const repeats = isAccepted || duplicates ? sql`` : sql`- repeated`;
@@ -277,14 +307,22 @@ async function listVideos(
 }
 
 /** A video with the side of each of its frames that the dataset holds. */
-interface VideoSplit {
+export interface VideoSplit {
   video: ManifestVideo;
   sides: ReadonlyMap<number, Side>;
 }
 
-type AnnotationsOf = (videoId: string, frame: number) => Promise<string>;
+/** What a manifest says, but for the annotations, which are read as it is written. */
+export interface SplitText {
+  head: Omit<ExportManifest, "videos">;
+  splits: readonly VideoSplit[];
+  annotations: AnnotationsOf;
+}
 
-/** The manifest, an `ExportManifest` as JSON, frame by frame. */
+/** The annotations of a frame as a JSON list of the manifest. */
+export type AnnotationsOf = (videoId: string, frame: number) => Promise<string>;
+
+/** The manifest, an `ExportManifest` as JSON: each frame, and the head of each video, a line. */
 async function* manifestText(
   head: Omit<ExportManifest, "videos">,
   splits: readonly VideoSplit[],
@@ -296,16 +334,16 @@ async function* manifestText(
   for (const [videoIndex, { video, sides }] of splits.entries()) {
     const { id: video_id, filename, storage_key: key, width, height } = video;
     const fields = { video_id, filename, key, width, height };
-    yield encoder.encode(`${videoIndex === 0 ? "" : ","}${opened(fields)},"frames":[`);
+    yield encoder.encode(`\n${videoIndex === 0 ? "" : ","}${opened(fields)},"frames":[`);
     let comma = "";
     for (const [index, split] of sides) {
       const list = await annotations(video_id, index);
-      yield encoder.encode(`${comma}${opened({ index, split })},"annotations":${list}}`);
+      yield encoder.encode(`\n${comma}${opened({ index, split })},"annotations":${list}}`);
       comma = ",";
     }
-    yield encoder.encode("]}");
+    yield encoder.encode("\n]}");
   }
-  yield encoder.encode("]}");
+  yield encoder.encode("\n]}");
 }
 
 interface Page {
@@ -313,11 +351,17 @@ interface Page {
   spans: { video: string; low: number; high: number }[];
 }
 
+/** Which annotations `a` are read, with the index in the manifest of each class's number. */
+export interface WantedAnnotations {
+  classes: readonly { number: number; index: number }[];
+  wanted: SQL;
+}
+
 /** Reads the annotations of frames as JSON lists; frames are asked for in the order of `splits`. */
-function annotationsOf(
+export function annotationsOf(
   database: Database,
   splits: readonly VideoSplit[],
-  { numbers, wanted }: { numbers: readonly number[]; wanted: SQL },
+  asked: WantedAnnotations,
 ): AnnotationsOf {
   const pages: Page[] = [];
   const pageOf = new Map<string, number>();
@@ -344,7 +388,7 @@ function annotationsOf(
     if (held?.page !== page) {
       held = null;
       const { spans } = pages[page] as Page;
-      held = { page, lists: await readPage(database, spans, { numbers, wanted }) };
+      held = { page, lists: await readPage(database, spans, asked) };
     }
     return held.lists.get(frameKey) ?? "[]";
   };
@@ -353,12 +397,11 @@ function annotationsOf(
 async function readPage(
   database: Database,
   spans: Page["spans"],
-  { numbers, wanted }: { numbers: readonly number[]; wanted: SQL },
+  { classes, wanted }: WantedAnnotations,
 ): Promise<Map<string, string>> {
   const { rows } = await database.execute<{ frame_key: string; list: string }>(sql`
     WITH class AS (
-      SELECT n::int AS number, position - 1 AS index FROM jsonb_array_elements_text(
-        ${JSON.stringify(numbers)}::jsonb) WITH ORDINALITY x(n, position))
+      SELECT * FROM jsonb_to_recordset(${JSON.stringify(classes)}::jsonb) x(number int, index int))
     SELECT a.video_id || '.' || a.frame_index AS frame_key, json_agg(json_build_object('id', a.id,
         'class_index', k.index, 'bbox', json_build_array(a.x1, a.y1, a.x2, a.y2),
         'polygon', a.polygon) ORDER BY a.id)::text AS list

@@ -8,7 +8,8 @@ export interface SplitVideo {
   group?: string | undefined;
 }
 
-export type Side = "train" | "val";
+/** A side of a split: frames to learn from, to choose on, and to measure on at the end alone. */
+export type Side = "train" | "val" | "test";
 
 /** Frames of a video by the side of the split that they are on. */
 export interface SplitFrames {
@@ -18,14 +19,14 @@ export interface SplitFrames {
 }
 
 /** Blocks of time that a single video's frames are cut into. */
-const BLOCKS = 10;
+export const BLOCKS = 10;
 /** Length of the gap between two sides, as a share of the video's frames; one frame at least. */
 const GAP_SHARE = 0.01;
 /** A video of fewer frames has no gap: too few frames would be left. */
 const GAP_FRAMES_MIN = 2 * BLOCKS;
 
 /** A small generator of repeatable numbers in [0, 1): mulberry32 of a seed. */
-function seeded(seed: number): () => number {
+export function seeded(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
     state = (state + 0x6d2b79f5) >>> 0;
@@ -85,7 +86,6 @@ export function splitFrames(
 
 function splitOne(frames: readonly number[], valShare: number, random: () => number): SplitFrames {
   const sides = new Map<number, Side>();
-  const border = new Set<number>();
   const blocks = Math.min(BLOCKS, frames.length);
   const wanted = valShare === 0 ? 0 : Math.max(1, Math.round(valShare * blocks));
   const order = Array.from({ length: blocks }, (_, block) => ({ block, key: random() }));
@@ -95,18 +95,26 @@ function splitOne(frames: readonly number[], valShare: number, random: () => num
       .slice(0, Math.min(wanted, blocks - 1))
       .map(({ block }) => block),
   );
-  const gap =
-    frames.length < GAP_FRAMES_MIN ? 0 : Math.max(1, Math.floor(frames.length * GAP_SHARE));
   const blockOf = (index: number) => Math.floor((index * blocks) / frames.length);
   for (const [index, frame] of frames.entries()) {
-    const side = val.has(blockOf(index)) ? "val" : "train";
-    sides.set(frame, side);
-    if (side === "val") continue;
-    const validates = (other: number) =>
-      other >= 0 && other < frames.length && val.has(blockOf(other));
-    if (validates(index - gap) || validates(index + gap)) border.add(frame);
+    sides.set(frame, val.has(blockOf(index)) ? "val" : "train");
   }
-  return { sides, border };
+  return { sides, border: borderOf(sides) };
+}
+
+/**
+ * The training frames of a video that lie within the gap of a frame of another side. The frames are
+ * in their order.
+ */
+export function borderOf(sides: ReadonlyMap<number, Side>): Set<number> {
+  const frames = [...sides];
+  const { length } = frames;
+  const gap = length < GAP_FRAMES_MIN ? 0 : Math.max(1, Math.floor(length * GAP_SHARE));
+  const measures = (index: number) => (frames[index]?.[1] ?? "train") !== "train";
+  const near = frames.filter(
+    ([, side], index) => side === "train" && (measures(index - gap) || measures(index + gap)),
+  );
+  return new Set(near.map(([frame]) => frame));
 }
 
 /**
@@ -121,11 +129,12 @@ export function countNearOtherSide(
   const frames = [...sides].map(([frame, side]) => ({ side, time: times[frame] as number }));
   const near = new Set<object>();
   for (const inOrder of [frames, frames.toReversed()]) {
-    const last: Partial<Record<Side, number>> = {};
+    const last = new Map<Side, number>();
     for (const one of inOrder) {
-      const other = last[one.side === "train" ? "val" : "train"];
-      if (other !== undefined && Math.abs(one.time - other) <= within) near.add(one);
-      last[one.side] = one.time;
+      last.delete(one.side);
+      const others = [...last.values()];
+      if (others.some((time) => Math.abs(one.time - time) <= within)) near.add(one);
+      last.set(one.side, one.time);
     }
   }
   return near.size;

@@ -120,7 +120,7 @@ export async function deleteProject({ database, clock }: Parts, projectId: strin
     });
   if (rows.length === 0) {
     const detail =
-      "the project is not empty; delete its jobs, videos, uploads, runs and models first";
+      "the project is not empty; delete its jobs, datasets, videos, uploads, runs and models first";
     throw new Failure("state_conflict", detail);
   }
 }

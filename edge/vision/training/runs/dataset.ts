@@ -8,6 +8,7 @@ import type { DatasetReport } from "../../../../shared/wire/dataset-report.ts";
 import type { TrainSettings } from "../../../../shared/wire/training.ts";
 import type { Database } from "../../../http/database.ts";
 import type { Parts } from "../../base/parts.ts";
+import { idList } from "../../base/sql.ts";
 import {
   type DatasetPlan,
   IS_PENDING,
@@ -16,6 +17,8 @@ import {
 } from "../../labeling/datasets/manifest.ts";
 import { qualityReport, SMALL_AREA } from "../../labeling/datasets/quality.ts";
 import { isLive, type JobRow } from "../../labeling/jobs/jobs.ts";
+import type { DatasetRow } from "../../labeling/versions/dataset-rows.ts";
+import { findVersion, makeVersion, type VersionRow } from "../../labeling/versions/versions.ts";
 
 /** A dataset as its run's row keeps it. */
 export interface RunDataset {
@@ -53,17 +56,14 @@ export function unfinishedReason(job: Pick<JobRow, "state">): string | null {
 
 /** Why a job cannot be trained on as it stands, in a sentence for its owner; null when it can. */
 function refusalOf(plan: DatasetPlan): string | null {
-  const sides = { train: { frames: 0, annotated: 0 }, val: { frames: 0, annotated: 0 } };
-  for (const { video, sides: side } of plan.splits) {
-    for (const [frame, which] of side) {
-      sides[which].frames++;
-      if (video.counts.has(frame)) sides[which].annotated++;
-    }
+  const annotated = { train: 0, val: 0, test: 0 };
+  for (const { video, sides } of plan.splits) {
+    for (const [frame, side] of sides) if (video.counts.has(frame)) annotated[side]++;
   }
   if (plan.splits.every(({ video }) => video.counts.size === 0)) {
     return "the job has no annotation to learn from: label frames, or lower its threshold";
   }
-  const bare = (["train", "val"] as const).find((side) => sides[side].annotated === 0);
+  const bare = (["train", "val"] as const).find((side) => annotated[side] === 0);
   if (!bare) return null;
   const purpose = bare === "train" ? "learn from" : "measure on";
   return (
@@ -81,6 +81,67 @@ async function hasMasks(database: Database, plan: DatasetPlan): Promise<boolean>
   return rows.some(({ video, frames }) =>
     frames.some((frame) => sides.get(video)?.get(frame) === "train"),
   );
+}
+
+/** What a run learns from: a finished job, or a version of a dataset. */
+export type RunData =
+  | { job: JobRow; projectId: string; workspaceId: string }
+  | { version: VersionRow; projectId: string; workspaceId: string };
+
+/** A job to learn from; fails with `state_conflict` for one that is not finished. */
+export function jobData(job: JobRow): RunData {
+  const unfinished = unfinishedReason(job);
+  if (unfinished) throw new Failure("state_conflict", unfinished);
+  return { job, projectId: job.projectId, workspaceId: job.workspaceId };
+}
+
+/** The version of a dataset to learn from; what the dataset holds now where none is named. */
+export async function versionFor(
+  parts: Pick<Parts, "database" | "bucket">,
+  dataset: DatasetRow,
+  { number, createdBy }: { number: number | undefined; createdBy: string },
+): Promise<RunData> {
+  const version =
+    number === undefined
+      ? (await makeVersion(parts, dataset, { note: "for a training run", createdBy })).version
+      : await findVersion(parts.database, dataset, number);
+  return { version, projectId: dataset.projectId, workspaceId: dataset.workspaceId };
+}
+
+/**
+ * Copies the manifest of a version under a key. Fails with `invalid_request` when there is nothing
+ * to learn from, or nothing to measure on, and with `state_conflict` when videos were deleted.
+ */
+export async function copyVersion(
+  { database, bucket }: Pick<Parts, "database" | "bucket">,
+  version: VersionRow,
+  key: string,
+): Promise<{ dataset: RunDataset; classes: string[] }> {
+  const { counts, sha256, sources, videos, classes } = version;
+  const bare = (["train", "val"] as const).find((side) => counts[side].annotated_frames === 0);
+  if (bare) {
+    const detail = `the version has no annotated frame on the side ${bare}`;
+    throw new Failure("invalid_request", `dataset_id: ${detail}; set the side of some videos`);
+  }
+  const { rows } = await database.execute<{ there: number }>(
+    sql`SELECT count(*)::int AS there FROM video WHERE id IN ${idList(videos)}`,
+  );
+  if (rows[0]?.there !== videos.length) {
+    throw new Failure("state_conflict", "videos of the version were deleted; make another version");
+  }
+  const held = await bucket.get(version.storageKey);
+  if (!held) throw new Failure("state_conflict", "the dataset was deleted meanwhile");
+  await bucket.put(key, held.body, { httpMetadata: { contentType: "application/json" } });
+  const dataset = {
+    manifest: { key, bytes: version.bytes },
+    sha256,
+    sources,
+    videos,
+    train: counts.train.frames,
+    val: counts.val.frames,
+    leftOut: { frames: counts.left_out_frames, annotatedFrames: 0 },
+  };
+  return { dataset, classes };
 }
 
 /**

@@ -20,14 +20,14 @@ import type { Act } from "../../auth/audit.ts";
 import { moveRow } from "../../auth/logged-moves.ts";
 import type { Parts } from "../../base/parts.ts";
 import { allOf, breaksReference, idList, textList } from "../../base/sql.ts";
-import type { JobRow } from "../../labeling/jobs/jobs.ts";
+import type { VersionRow } from "../../labeling/versions/versions.ts";
 import { checkQuota, workspacePrefix } from "../../media/videos/videos.ts";
 import { checkInstalled, startingWeights } from "../../models/weights.ts";
 import { hasWeights, offering } from "../../tasks/nodes/nodes.ts";
 import { source } from "../../tasks/objects.ts";
 import { newestIntervention, requestCancel } from "../../tasks/queue/interventions.ts";
 import { submit } from "../../tasks/queue/wait.ts";
-import { type RunDataset, writeDataset } from "./dataset.ts";
+import { copyVersion, type RunData, type RunDataset, writeDataset } from "./dataset.ts";
 import { MOVES, type Move, type RunState } from "./states.ts";
 import { variantRecords } from "./variants.ts";
 
@@ -63,6 +63,9 @@ const RUN = selection({
   workspaceId: r.workspaceId,
   projectId: r.projectId,
   jobId: r.jobId,
+  version: sql<{ dataset_id: string; version: number } | null>`(SELECT jsonb_build_object(
+      'dataset_id', v.dataset_id, 'version', v.number)
+    FROM dataset_version v WHERE v.id = r.dataset_version_id)`,
   name: r.name,
   notes: r.notes,
   state: r.state,
@@ -127,6 +130,7 @@ export const runRecord = (row: RunRow): TrainingRun => {
     run_id: row.runId,
     project_id: row.projectId,
     job_id: row.jobId,
+    dataset: row.version,
     name: row.name,
     notes: row.notes,
     status: row.state,
@@ -246,32 +250,44 @@ export function checkRoom(
   return checkQuota(parts, workspaceId, parameters * Float32Array.BYTES_PER_ELEMENT);
 }
 
+/** The split of a version, in the words of a run's settings. */
+const splitOf = ({ settings: { include, valShare } }: VersionRow) => ({
+  include,
+  val_share: valShare,
+});
+
 /**
  * Writes down what the run learns from, stores the run and hands it to the nodes. Fails with
  * `quota_exceeded` where the workspace's storage is full.
  */
-export async function startRun(parts: Parts, job: JobRow, run: NewRun): Promise<string> {
-  const { settings } = run;
-  const { workspaceId } = job;
+export async function startRun(parts: Parts, data: RunData, run: NewRun): Promise<string> {
+  const settings = "job" in data ? run.settings : { ...run.settings, ...splitOf(data.version) };
+  const { workspaceId, projectId } = data;
   const runId = crypto.randomUUID();
   await startingWeights(parts.database, workspaceId, settings.pretrained);
   await checkInstalled(parts.database, workspaceId, settings);
   await checkRoom(parts, workspaceId, settings);
   const key = manifestKey({ workspaceId, runId });
-  const { dataset, classes } = await writeDataset(parts, job, { key, split: settings });
+  const { dataset, classes } =
+    "job" in data
+      ? await writeDataset(parts, data.job, { key, split: settings })
+      : await copyVersion(parts, data.version, key);
+  const jobId = "job" in data ? data.job.id : null;
+  const versionId = "version" in data ? data.version.id : null;
   await parts.database
     .execute(sql`
-      INSERT INTO training_run (id, workspace_id, project_id, job_id, name, notes, settings,
-        classes, dataset, created_by)
-      VALUES (${runId}::uuid, ${workspaceId}::uuid, ${job.projectId}::uuid, ${job.id}::uuid,
-        ${run.name}, ${run.notes}, ${JSON.stringify(settings)}::jsonb,
+      INSERT INTO training_run (id, workspace_id, project_id, job_id, dataset_version_id, name,
+        notes, settings, classes, dataset, created_by)
+      VALUES (${runId}::uuid, ${workspaceId}::uuid, ${projectId}::uuid, ${jobId}::uuid,
+        ${versionId}::uuid, ${run.name}, ${run.notes}, ${JSON.stringify(settings)}::jsonb,
         ARRAY(SELECT jsonb_array_elements_text(${JSON.stringify(classes)}::jsonb)),
         ${JSON.stringify(dataset)}::jsonb, ${run.createdBy}::uuid)`)
     .catch(async (thrown: unknown) => {
       // A run that may have been recorded keeps its dataset.
       if (!isSilent(thrown)) await parts.bucket.delete(key);
       if (!breaksReference(thrown)) throw thrown;
-      throw new Failure("not_found", "the job was deleted meanwhile", { cause: thrown });
+      const what = "job" in data ? "job" : "dataset";
+      throw new Failure("not_found", `the ${what} was deleted meanwhile`, { cause: thrown });
     });
   try {
     await enqueueRun(parts, await findRun(parts.database, [workspaceId], runId));

@@ -1,7 +1,6 @@
 // Before a run and at its start: what may be trained, how good a dataset is, and the start.
 
 import { z } from "@hono/zod-openapi";
-import { Failure } from "../../../../shared/errors.ts";
 import { InstalledWeights } from "../../../../shared/tasks/node-protocol.ts";
 import { iso } from "../../../../shared/time.ts";
 import { DatasetInclude, DatasetReport } from "../../../../shared/wire/dataset-report.ts";
@@ -13,10 +12,11 @@ import { answerOnce, IdempotencyKey } from "../../auth/idempotency.ts";
 import { callerOf, workspacesOf } from "../../auth/scope.ts";
 import { type Route, route } from "../../base/route.ts";
 import { jobFor, jobId } from "../../labeling/jobs/access.ts";
+import { datasetFor } from "../../labeling/versions/dataset-routes.ts";
 import { listModels } from "../../models/registry.ts";
 import { listWeights } from "../../models/weights.ts";
 import { knownWeights } from "../../tasks/nodes/nodes.ts";
-import { reportOf, unfinishedReason } from "./dataset.ts";
+import { jobData, reportOf, versionFor } from "./dataset.ts";
 import { startRun } from "./runs.ts";
 import { TrainOptions, trainOptions, VariantRecord, variantRecords } from "./variants.ts";
 
@@ -30,13 +30,35 @@ const StartingModel = z.object({
 });
 
 const TrainBody = TrainSettings.extend({
-  job_id: z.uuid(),
+  job_id: z.uuid().optional().meta({ description: "a finished job; or `dataset_id`" }),
+  dataset_id: z.uuid().optional().meta({
+    description: "beyond the contract: a dataset of jobs, in place of `job_id`",
+  }),
+  version: z
+    .int()
+    .min(1)
+    .max(2_147_483_647)
+    .optional()
+    .meta({
+      description:
+        "beyond the contract: a version of the dataset; what it holds now, written down as its next " +
+        "version, when omitted. Its own split and `include` hold",
+    }),
   name: name()
     .max(200)
     .optional()
     .meta({ description: "also its model's; the variant and the day when omitted" }),
   notes: text().max(10_000).default(""),
-}).strict();
+})
+  .strict()
+  .refine(({ job_id, dataset_id }) => (job_id === undefined) !== (dataset_id === undefined), {
+    error: "give either a job or a dataset",
+    path: ["job_id"],
+  })
+  .refine(({ version, dataset_id }) => version === undefined || dataset_id !== undefined, {
+    error: "only with dataset_id",
+    path: ["version"],
+  });
 
 /** Routes before a run, and its start. */
 export const trainRoutes: readonly Route[] = [
@@ -119,7 +141,7 @@ export const trainRoutes: readonly Route[] = [
       summary: "Train a detector on a finished labeling job",
       description:
         "For engineers. The dataset is written down as it is now: later edits of the job change " +
-        "nothing of the run. Only a finished job is trained on, as with add-class: one that was stopped " +
+        "nothing of the run. A dataset of jobs (`dataset_id`) is trained on as one of its versions. Only a finished job is trained on, as with add-class: one that was stopped " +
         "or failed is 409 until it is resumed to its end, or duplicated. `task: segmentation` of a " +
         "job without a mask to learn from is 422. On success a model is registered. A run needs room for its weights in the workspace's storage, " +
         "and is never refused at its end. First weights may be a model of the registry, a file of " +
@@ -133,16 +155,27 @@ export const trainRoutes: readonly Route[] = [
     async (context) => {
       const parts = context.var.service;
       const body = context.req.valid("json");
-      const { job_id: id, name: wanted, notes, ...settings } = body;
-      const job = await jobFor(context, id, "engineer");
+      const {
+        job_id: jobId,
+        dataset_id: datasetId,
+        version,
+        name: wanted,
+        notes,
+        ...settings
+      } = body;
       const { accountId: createdBy } = callerOf(context);
+      const origin = datasetId
+        ? await datasetFor(context, datasetId, "engineer")
+        : await jobFor(context, jobId ?? "", "engineer");
       const key = context.req.valid("header")["idempotency-key"];
-      const once = { workspaceId: job.workspaceId, route: "train", key, body };
+      const once = { workspaceId: origin.workspaceId, route: "train", key, body };
       const answer = await answerOnce(parts, once, async () => {
-        const unfinished = unfinishedReason(job);
-        if (unfinished) throw new Failure("state_conflict", unfinished);
+        const data =
+          "members" in origin
+            ? await versionFor(parts, origin, { number: version, createdBy })
+            : jobData(origin);
         const runName = wanted ?? `${settings.variant} ${iso(parts.clock()).slice(0, 10)}`;
-        const runId = await startRun(parts, job, { name: runName, notes, settings, createdBy });
+        const runId = await startRun(parts, data, { name: runName, notes, settings, createdBy });
         return { status: 202, body: { run_id: runId } };
       });
       return context.json(answer.body, 202);

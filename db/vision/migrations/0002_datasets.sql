@@ -1,0 +1,67 @@
+CREATE TABLE "dataset" (
+	"id" uuid PRIMARY KEY NOT NULL,
+	"workspace_id" uuid NOT NULL,
+	"project_id" uuid NOT NULL,
+	"name" text NOT NULL,
+	"description" text DEFAULT '' NOT NULL,
+	"classes" text[] DEFAULT '{}' NOT NULL,
+	"include" text NOT NULL,
+	"val_share" double precision NOT NULL,
+	"test_share" double precision NOT NULL,
+	"created_by" uuid,
+	"created_at" timestamp (3) with time zone DEFAULT now() NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE "dataset_job" (
+	"dataset_id" uuid NOT NULL,
+	"job_id" uuid NOT NULL,
+	"classes" jsonb DEFAULT '{}'::jsonb NOT NULL,
+	"without" text[] DEFAULT '{}' NOT NULL,
+	"added_at" timestamp (3) with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "dataset_job_dataset_id_job_id_pk" PRIMARY KEY("dataset_id","job_id")
+);
+--> statement-breakpoint
+CREATE TABLE "dataset_side" (
+	"dataset_id" uuid NOT NULL,
+	"video_id" uuid NOT NULL,
+	"from_index" integer NOT NULL,
+	"side" text NOT NULL,
+	"origin" text NOT NULL,
+	CONSTRAINT "dataset_side_dataset_id_video_id_from_index_pk" PRIMARY KEY("dataset_id","video_id","from_index"),
+	CONSTRAINT "dataset_side_side" CHECK (side IN ('train', 'val', 'test'))
+);
+--> statement-breakpoint
+CREATE TABLE "dataset_version" (
+	"id" uuid PRIMARY KEY NOT NULL,
+	"workspace_id" uuid NOT NULL,
+	"dataset_id" uuid NOT NULL,
+	"number" integer NOT NULL,
+	"note" text DEFAULT '' NOT NULL,
+	"settings" jsonb NOT NULL,
+	"classes" text[] NOT NULL,
+	"counts" jsonb NOT NULL,
+	"changes" jsonb NOT NULL,
+	"storage_key" text NOT NULL,
+	"bytes" bigint NOT NULL,
+	"sha256" text NOT NULL,
+	"sources" jsonb NOT NULL,
+	"videos" jsonb NOT NULL,
+	"created_by" uuid,
+	"created_at" timestamp (3) with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "dataset_version_number" UNIQUE("dataset_id","number")
+);
+--> statement-breakpoint
+ALTER TABLE "annotation" ADD COLUMN "found_by" text;--> statement-breakpoint
+ALTER TABLE "job_video" ADD COLUMN "searched" boolean DEFAULT true NOT NULL;--> statement-breakpoint
+ALTER TABLE "training_run" ADD COLUMN "dataset_version_id" uuid;--> statement-breakpoint
+ALTER TABLE "dataset" ADD CONSTRAINT "dataset_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "dataset" ADD CONSTRAINT "dataset_project_id_project_id_fk" FOREIGN KEY ("project_id") REFERENCES "public"."project"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "dataset_job" ADD CONSTRAINT "dataset_job_dataset_id_dataset_id_fk" FOREIGN KEY ("dataset_id") REFERENCES "public"."dataset"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "dataset_job" ADD CONSTRAINT "dataset_job_job_id_job_id_fk" FOREIGN KEY ("job_id") REFERENCES "public"."job"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "dataset_side" ADD CONSTRAINT "dataset_side_dataset_id_dataset_id_fk" FOREIGN KEY ("dataset_id") REFERENCES "public"."dataset"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "dataset_version" ADD CONSTRAINT "dataset_version_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "dataset_version" ADD CONSTRAINT "dataset_version_dataset_id_dataset_id_fk" FOREIGN KEY ("dataset_id") REFERENCES "public"."dataset"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+CREATE INDEX "dataset_workspace" ON "dataset" USING btree ("workspace_id","created_at");--> statement-breakpoint
+CREATE INDEX "dataset_job_job" ON "dataset_job" USING btree ("job_id");--> statement-breakpoint
+ALTER TABLE "training_run" ADD CONSTRAINT "training_run_dataset_version_id_dataset_version_id_fk" FOREIGN KEY ("dataset_version_id") REFERENCES "public"."dataset_version"("id") ON DELETE set null ON UPDATE no action;--> statement-breakpoint
+CREATE INDEX "training_run_dataset_version" ON "training_run" USING btree ("dataset_version_id");

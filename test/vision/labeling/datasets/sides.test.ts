@@ -1,0 +1,96 @@
+// The sides of a dataset's videos, drawn and kept. Goal: what has a side keeps it whatever comes in,
+// shares are met as nearly as whole videos allow, and look-alikes are together.
+
+import fc from "fast-check";
+import { expect, it } from "vitest";
+import type { SplitVideo } from "../../../../edge/vision/labeling/datasets/split.ts";
+import {
+  drawSides,
+  type SideSpan,
+  sidesOf,
+} from "../../../../edge/vision/labeling/versions/sides.ts";
+
+const SHARES = { valShare: 0.2, testShare: 0.1 };
+const still = (index: number, group?: string): SplitVideo => ({
+  videoId: `video-${index}`,
+  frames: [0],
+  group,
+});
+const stills = (count: number, from = 0) =>
+  Array.from({ length: count }, (_, index) => still(from + index));
+const countOf = (spans: readonly SideSpan[], side: string) =>
+  spans.filter((span) => span.side === side).length;
+
+it("meets the shares of stills", () => {
+  const spans = drawSides(stills(1_000), [], SHARES);
+  expect(["train", "val", "test"].map((side) => countOf(spans, side))).toEqual([700, 200, 100]);
+});
+
+it("keeps every side as the dataset grows, in any steps, and meets the shares again", () => {
+  const steps = fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1, maxLength: 8 });
+  fc.assert(
+    fc.property(steps, (sizes) => {
+      let spans: SideSpan[] = [];
+      let count = 0;
+      for (const size of sizes) {
+        count += size;
+        const more = drawSides(stills(count), spans, SHARES);
+        const known = new Set(spans.map(({ videoId }) => videoId));
+        expect(more.filter(({ videoId }) => known.has(videoId))).toEqual([]);
+        spans = [...spans, ...more];
+      }
+      const own = new Map(spans.map((one) => [one.videoId, one.side]));
+      expect(own.size).toBe(count);
+      if (count < 3) return;
+      for (const [side, share] of Object.entries({ train: 0.7, val: 0.2, test: 0.1 })) {
+        const found = [...own.values()].filter((one) => one === side).length;
+        expect(Math.abs(found - share * count)).toBeLessThanOrEqual(2);
+      }
+    }),
+  );
+});
+
+it("draws the same sides whatever the order of the videos", () => {
+  const videos = stills(50);
+  const sorted = (spans: SideSpan[]) =>
+    spans.map(({ videoId, side }) => `${videoId} ${side}`).sort();
+  expect(sorted(drawSides(videos.toReversed(), [], SHARES))).toEqual(
+    sorted(drawSides(videos, [], SHARES)),
+  );
+});
+
+it("puts look-alikes on the side where the first of them is", () => {
+  const before = drawSides(stills(30), [], SHARES);
+  const test = before.find(({ side }) => side === "test")?.videoId;
+  const alike = { ...still(99, test), videoId: "alike" };
+  const videos = stills(30).map((one) =>
+    one.videoId === test ? { ...one, group: one.videoId } : one,
+  );
+  expect(drawSides([...videos, alike], before, SHARES)).toEqual([
+    { videoId: "alike", fromIndex: 0, side: "test" },
+  ]);
+});
+
+it("has a frame on each side from three videos on, and draws none without a share", () => {
+  const clip = (videoId: string, length: number) => ({
+    videoId,
+    frames: Array.from({ length }, (_, index) => index),
+  });
+  const clips = ["a", "b", "c"].map((id, index) => clip(id, 100 * (index + 1)));
+  expect(new Set(drawSides(clips, [], SHARES).map(({ side }) => side)).size).toBe(3);
+  const none = drawSides(stills(20), [], { valShare: 0.2, testShare: 0 });
+  expect(countOf(none, "test")).toBe(0);
+});
+
+it("cuts a dataset's only video into blocks of time, which stay when others come", () => {
+  const only = { videoId: "clip", frames: Array.from({ length: 200 }, (_, index) => index) };
+  const spans = drawSides([only], [], SHARES);
+  const sides = [...sidesOf(only.frames, spans).values()];
+  const count = (side: string) => sides.filter((one) => one === side).length;
+  expect([count("train"), count("val"), count("test")]).toEqual([140, 40, 20]);
+  const more = drawSides([only, ...stills(3)], spans, SHARES);
+  expect(more.map(({ videoId }) => videoId).sort()).toEqual(["video-0", "video-1", "video-2"]);
+  // Frames that are labeled later are of the block that they lie in.
+  const later = sidesOf([0, 1, 2, 199], spans);
+  expect([...later.values()]).toEqual([sides[0], sides[1], sides[2], sides[199]]);
+});
