@@ -101,6 +101,37 @@ export const refreshToken = pgTable(
   ],
 );
 
+/**
+ * A personal API token. `role` is a ceiling: in each workspace the token has the lower of this role
+ * and of its owner's. A revoked token has no row.
+ */
+export const apiToken = pgTable(
+  "api_token",
+  {
+    id: id(),
+    /** SHA-256 of the token. */
+    hash: bytes("hash").notNull().unique(),
+    accountId: uuid("account_id")
+      .notNull()
+      .references(() => account.id, { onDelete: "cascade" }),
+    /** The only workspace that the token sees; null: all of its owner's. */
+    workspaceId: uuid("workspace_id").references(() => workspace.id),
+    name: text("name").notNull(),
+    /** First characters of the token, by which its owner recognises it. */
+    prefix: text("prefix").notNull(),
+    role: text("role").$type<"viewer" | "annotator" | "engineer" | "admin">().notNull(),
+    createdAt: createdAt(),
+    expiresAt: instant("expires_at").notNull(),
+    /** At most an hour older than the last use; null before the first. */
+    lastUsedAt: instant("last_used_at"),
+  },
+  (table) => [
+    index("api_token_account").on(table.accountId),
+    index("api_token_expires").on(table.expiresAt),
+    check("api_token_role", sql`role IN ('viewer', 'annotator', 'engineer', 'admin')`),
+  ],
+);
+
 /** A code with which somebody makes an account, or joins a workspace with the one they have. */
 export const invitation = pgTable(
   "invitation",

@@ -214,6 +214,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   session_id: id("42"),
   status: "completed",
   task_id: id("13"),
+  token_id: id("71"),
   tasks: [{ task_id: id("13"), fence: 1 }],
   threshold: 0.4,
   ticket: "eyJhbGciOiJIUzI1NiJ9…",
@@ -247,6 +248,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
     { model_id: id("10"), weight: 1 },
   ],
   window: "24h",
+  "makeApiToken.name": "nightly export",
   "makeEndpointKey.name": "gate camera",
   "makeEndpoint.body": {
     slug: "south-gate",

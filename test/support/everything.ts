@@ -289,6 +289,8 @@ export async function everything(
     INSERT INTO invitation (id, hash, workspace_id, role, expires_at)
     VALUES (${invitation_id}::uuid, ${invitation_id}::bytea, ${workspaceId}::uuid, 'viewer',
       now() + interval '1 day')`);
+  const token = await member.ask("POST", "/auth/tokens", { name: "theirs", role: "viewer" });
+  const token_id = String(token.body.token_id);
   const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
@@ -299,6 +301,7 @@ export async function everything(
   return {
     ...own,
     invitation_id,
+    token_id,
     ...labeled,
     ...trained,
     model_id,

@@ -254,6 +254,11 @@ const invited = () => {
   return admin.ok<{ invitation_id: string; code: string }>("POST", "/admin/invitations", body);
 };
 
+const apiToken = async () => {
+  const body = { name: example("makeApiToken.name"), role: "annotator" };
+  return (await admin.ok<{ token_id: string }>("POST", "/auth/tokens", body)).token_id;
+};
+
 /** Leaves one video of the name that the labels tell: of several it would not be known which. */
 async function onlyCrossing() {
   await w.world.visionDatabase.execute(sql`
@@ -289,6 +294,8 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
       SELECT id, id, 'raised', 'delivered', now() FROM made`);
     return {};
   },
+  listApiTokens: async () => ids({ token_id: await apiToken() }),
+  revokeApiToken: async () => ids({ token_id: await apiToken() }),
   listInvitations: async () => ids({ invitation_id: (await invited()).invitation_id }),
   revokeInvitation: async () => ids({ invitation_id: (await invited()).invitation_id }),
   acceptInvitation: async () => ({

@@ -54,7 +54,9 @@ beforeAll(async () => {
         method: method.toUpperCase(),
         path: path.slice(API.length),
         statuses: Object.keys(responses).map(Number),
-        needsRole: /`forbidden`/.test(responses[403]?.description ?? ""),
+        needsRole:
+          /`forbidden`/.test(responses[403]?.description ?? "") &&
+          !/but no API token\.$/.test(description ?? ""),
         json: requestBody?.content["application/json"] !== undefined,
         bodyless: requestBody?.required === false,
         description: description ?? "",

@@ -20,7 +20,7 @@ import {
   replaceHash,
   userRecord,
 } from "./accounts.ts";
-import { loggedIn } from "./audience.ts";
+import { inPerson, loggedIn } from "./audience.ts";
 import { Email } from "./email.ts";
 import { InvitationCode } from "./invitation-routes.ts";
 import {
@@ -201,10 +201,19 @@ export const accountRoutes: readonly Route[] = [
       tag,
       summary: "Who you are",
       who: loggedIn,
+      description: "An API token sees its workspaces alone, with the roles that it has in them.",
       answers: { 200: json("the caller", User) },
     },
-    async (context) =>
-      context.json(await userRecord(context.var.service, callerOf(context).accountId), 200),
+    async (context) => {
+      const { accountId, apiToken, memberships } = callerOf(context);
+      const own = await userRecord(context.var.service, accountId);
+      if (!apiToken) return context.json(own, 200);
+      const workspaces = own.workspaces.flatMap((one) => {
+        const role = memberships.get(one.workspace_id);
+        return role ? [{ ...one, role }] : [];
+      });
+      return context.json({ ...own, workspaces }, 200);
+    },
   ),
   route(
     {
@@ -215,7 +224,7 @@ export const accountRoutes: readonly Route[] = [
       description:
         "Beyond the contract. Refresh tokens end at once, access tokens within a minute. The body may " +
         "be left out.",
-      who: loggedIn,
+      who: inPerson,
       body: {
         content: {
           "application/json": {
@@ -244,7 +253,7 @@ export const accountRoutes: readonly Route[] = [
       summary: "Change the password",
       description:
         "Beyond the contract. Ends every session of the account and answers the tokens of a new one.",
-      who: loggedIn,
+      who: inPerson,
       body: jsonBody(z.strictObject({ current_password: password, new_password: newPassword })),
       answers: { 200: json("tokens", TokenPair) },
       errors: ["bad_credentials", "state_conflict", "too_many_attempts"],

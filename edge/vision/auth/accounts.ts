@@ -9,9 +9,9 @@ import { batch, wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
 import { type Act, auditEntries } from "./audit.ts";
+import { forgetSessions } from "./caller-state.ts";
 import { sha256 } from "./digest.ts";
 import { acceptance, invitationUse, notInvited, openInvitation } from "./invitations.ts";
-import { forgetSessions } from "./scope.ts";
 
 /** The advisory lock of making an account: of two at once, only one can be the first. */
 const FIRST_ACCOUNT_LOCK = 5_601;

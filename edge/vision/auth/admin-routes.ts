@@ -113,7 +113,10 @@ export const adminRoutes: readonly Route[] = [
       errors: ["quota_exceeded"],
     },
     async (context) => {
-      const { accountId } = callerOf(context);
+      const { accountId, apiToken } = callerOf(context);
+      if (apiToken?.workspaceId) {
+        throw new Failure("forbidden", "this API token sees one workspace, and makes no other");
+      }
       const { name: wanted } = context.req.valid("json");
       const made = { act: actOf(context, "makeWorkspace"), accountId, name: wanted };
       return context.json(await createWorkspace(context.var.service, made), 201);

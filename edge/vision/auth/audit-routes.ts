@@ -27,6 +27,10 @@ const AuditEntry = z
     actor_kind: z.enum(ACTOR_KINDS).meta({
       description: "what the actor was then: `operator` is an admin of the default workspace",
     }),
+    token_id: z
+      .uuid()
+      .nullable()
+      .meta({ description: "the actor's API token that sent the request; null: a session did" }),
     action: z.enum(AUDIT_ACTIONS).meta({ description: "the operation's id in this description" }),
     subject: z.string().meta({ description: "what it was done to, such as `account:<id>`" }),
     workspace_id: z

@@ -33,6 +33,7 @@ export const AUDIT_ACTIONS = [
   "enrolDevice",
   "failJob",
   "failRun",
+  "makeApiToken",
   "makeDevice",
   "makeDeviceCode",
   "makeEndpointKey",
@@ -43,6 +44,7 @@ export const AUDIT_ACTIONS = [
   "purgeQueue",
   "registerNode",
   "removeName",
+  "revokeApiToken",
   "revokeDevice",
   "revokeEndpointKey",
   "revokeInvitation",
@@ -65,17 +67,20 @@ export interface Act {
   /** Null: the service itself. */
   actorId: string | null;
   actorKind: ActorKind;
+  /** The API token that sent the request; none for a session. */
+  tokenId?: string | undefined;
   /** Null of what no request asked for. */
   requestId: string | null;
 }
 
 /** The act of a request's caller. */
 export function actOf(context: Pick<Context, "get">, action: AuditAction): Act {
-  const { accountId, operator } = callerOf(context);
+  const { accountId, operator, apiToken } = callerOf(context);
   return {
     action,
     actorId: accountId,
     actorKind: operator ? "operator" : "member",
+    tokenId: apiToken?.tokenId,
     requestId: context.get("requestId") as string,
   };
 }
@@ -103,9 +108,9 @@ interface Changes {
 
 /** The entries of an act, as a part of the statement that makes the change. */
 export const auditEntries = (act: Act, { subject, workspaceId, before, after, from }: Changes) =>
-  sql`INSERT INTO audit_entry (actor_id, actor_kind, action, subject, workspace_id, before, after,
-      request_id)
-    SELECT ${act.actorId}::uuid, ${act.actorKind}, ${act.action}, ${subject}, ${workspaceId},
+  sql`INSERT INTO audit_entry (actor_id, actor_kind, token_id, action, subject, workspace_id, before,
+      after, request_id)
+    SELECT ${act.actorId}::uuid, ${act.actorKind}, ${act.tokenId ?? null}::uuid, ${act.action}, ${subject}, ${workspaceId},
       ${before}, ${after}, ${act.requestId}::text FROM ${from}`;
 
 /**
@@ -128,6 +133,7 @@ const ENTRY = selection({
   actor_id: e.actorId,
   actor_name: a.displayName,
   actor_kind: e.actorKind,
+  token_id: e.tokenId,
   action: typed<AuditAction>(e.action),
   subject: e.subject,
   workspace_id: e.workspaceId,

@@ -9,7 +9,7 @@ import { json, jsonBody } from "../../http/route.ts";
 import { pageQuery } from "../base/api.ts";
 import { type Route, route } from "../base/route.ts";
 import { userRecord } from "./accounts.ts";
-import { loggedIn, user } from "./audience.ts";
+import { inPerson, user } from "./audience.ts";
 import { actOf } from "./audit.ts";
 import { Email } from "./email.ts";
 import {
@@ -139,7 +139,7 @@ export const invitationRoutes: readonly Route[] = [
       tag: "Accounts",
       summary: "Join a workspace by an invitation",
       description: "Beyond the contract. A role that you have there already is never lowered.",
-      who: loggedIn,
+      who: inPerson,
       body: jsonBody(
         z.strictObject({
           invitation: InvitationCode.meta({ description: "the code that an admin made" }),

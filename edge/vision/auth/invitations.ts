@@ -12,8 +12,9 @@ import { columnsOf, type RowOf, rowsOf, selection } from "../../http/selection.t
 import type { Parts, RegistrationMode } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
 import { type Act, auditEntries } from "./audit.ts";
+import { forgetSessions } from "./caller-state.ts";
 import { randomText, sha256 } from "./digest.ts";
-import { type Caller, forgetSessions } from "./scope.ts";
+import type { Caller } from "./scope.ts";
 
 const CODE_PREFIX = "vni_";
 const CODE_BYTES = 16;
