@@ -132,6 +132,23 @@ export const apiToken = pgTable(
   ],
 );
 
+/** The code with which the password of an account is set anew; a newer code takes its place. */
+export const passwordReset = pgTable(
+  "password_reset",
+  {
+    accountId: uuid("account_id")
+      .primaryKey()
+      .references(() => account.id, { onDelete: "cascade" }),
+    /** SHA-256 of the code. */
+    hash: bytes("hash").notNull().unique(),
+    /** The operator who made it. */
+    createdBy: uuid("created_by").notNull(),
+    createdAt: createdAt(),
+    expiresAt: instant("expires_at").notNull(),
+  },
+  (table) => [index("password_reset_expires").on(table.expiresAt)],
+);
+
 /** A code with which somebody makes an account, or joins a workspace with the one they have. */
 export const invitation = pgTable(
   "invitation",

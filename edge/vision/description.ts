@@ -238,6 +238,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "reviewFrames.body": { reviewed: true, filter: { annotated: false } },
   "drawAnnotation.body": { job_id: id("05"), frame_id, class: "person", bbox },
   "importAnnotations.body": { project_id: id("02"), yolo },
+  "resetPassword.code": "vpr_5bXkUuYq2Zr0w1c7TnPdHg",
   "rollBackModel.name": "production",
   "setRole.body": { workspace_id: id("01"), role: "annotator" },
   slug: "north-gate",

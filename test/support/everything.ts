@@ -123,6 +123,9 @@ const QUERIES: Ids = {
 /** Routes of no tenant: nodes and queues are the installation's, for its nodes and its admins. */
 const INSTALLATION = /^\/(node|admin\/(nodes|tasks|queue))\//;
 
+/** Routes that only operators call, for the accounts of all workspaces. */
+const OPERATORS = ["POST /admin/users/{user_id}/password-reset", "DELETE /admin/users/{user_id}"];
+
 /** Routes that only a device's own token opens, and the one by which a device gets it. */
 const DEVICES_OWN = /^\/devices\/(enrol|[^/]+\/(token|images|manifest|artifact))$/;
 export const isDevicesOwn = (path: string) => DEVICES_OWN.test(path);
@@ -344,10 +347,9 @@ export async function routesById(url: string) {
     path.startsWith(API) &&
     !INSTALLATION.test(path.slice(API.length)) &&
     !isDevicesOwn(path.slice(API.length))
-      ? Object.keys(methods).map((method) => ({
-          method: method.toUpperCase(),
-          path: path.slice(API.length),
-        }))
+      ? Object.keys(methods)
+          .map((method) => ({ method: method.toUpperCase(), path: path.slice(API.length) }))
+          .filter(({ method, path }) => !OPERATORS.includes(`${method} ${path}`))
       : [],
   );
 }

@@ -294,6 +294,12 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
       SELECT id, id, 'raised', 'delivered', now() FROM made`);
     return {};
   },
+  resetPassword: async () => {
+    const { id } = await register(w.world.urls.vision);
+    const path = `/admin/users/${id}/password-reset`;
+    const { code } = await admin.ok<{ code: string }>("POST", path);
+    return ids({ "resetPassword.code": code });
+  },
   listApiTokens: async () => ids({ token_id: await apiToken() }),
   revokeApiToken: async () => ids({ token_id: await apiToken() }),
   listInvitations: async () => ids({ invitation_id: (await invited()).invitation_id }),

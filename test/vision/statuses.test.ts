@@ -242,6 +242,7 @@ it("answers 503 on every route while the database is away", async () => {
     "POST /auth/register": { email: "a@b.cd", password: PASSWORD, display_name: "A" },
     "POST /auth/login": { email: "a@b.cd", password: PASSWORD },
     "POST /auth/refresh": { refresh_token: "x" },
+    "POST /auth/password-reset": { code: "x", password: PASSWORD },
     "POST /node/register": { code: "x", name: "x", capabilities: CAPABILITIES },
     "POST /devices/enrol": { code: "x", agent_version: "x", platform: "x", runtime: "x" },
     "POST /devices/{device_id}/heartbeat": {},

@@ -51,11 +51,12 @@ import { formerSession } from "./tokens.ts";
 const tag = "Accounts";
 
 /** Bytes of a body that anybody may send: an email and a password. */
-const OPEN_BODY = { bytesMax: 16 * 1024 };
+export const OPEN_BODY = { bytesMax: 16 * 1024 };
 
 // Longer than what is accepted, so that the policy's own words answer; short enough to be hashed.
 const password = z.string().max(4 * PASSWORD_MAX);
-const newPassword = password.meta({
+/** A password that is to be set. */
+export const NEW_PASSWORD = password.meta({
   minLength: PASSWORD_MIN,
   maxLength: PASSWORD_MAX,
   description:
@@ -109,7 +110,7 @@ export const accountRoutes: readonly Route[] = [
       body: jsonBody(
         z.strictObject({
           email: Email,
-          password: newPassword,
+          password: NEW_PASSWORD,
           display_name: title(),
           invitation: InvitationCode.optional().meta({
             description:
@@ -254,7 +255,7 @@ export const accountRoutes: readonly Route[] = [
       description:
         "Beyond the contract. Ends every session of the account and answers the tokens of a new one.",
       who: inPerson,
-      body: jsonBody(z.strictObject({ current_password: password, new_password: newPassword })),
+      body: jsonBody(z.strictObject({ current_password: password, new_password: NEW_PASSWORD })),
       answers: { 200: json("tokens", TokenPair) },
       errors: ["bad_credentials", "state_conflict", "too_many_attempts"],
     },

@@ -68,3 +68,9 @@ export const operator: Audience = {
   guards: [authenticate, requireOperator],
   errors: ["forbidden"],
 };
+
+/** Operators with an access token, and no program of theirs with an API token. */
+export const operatorInPerson: Audience = {
+  ...operator,
+  guards: [...operator.guards, requireSession],
+};

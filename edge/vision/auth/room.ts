@@ -9,12 +9,14 @@ import { auditRoutes } from "./audit-routes.ts";
 import { KEPT_INCIDENTS } from "./incidents/incidents.ts";
 import { incidentRoutes } from "./incidents/routes.ts";
 import { invitationRoutes } from "./invitation-routes.ts";
+import { passwordResetRoutes } from "./password-reset-routes.ts";
 import { KEPT_FOR_LOGIN } from "./sessions.ts";
 
 export const auth: Room = {
   routes: [
     accountRoutes,
     apiTokenRoutes,
+    passwordResetRoutes,
     adminRoutes,
     auditRoutes,
     invitationRoutes,

@@ -7,6 +7,7 @@ import {
   apiToken,
   idempotentAnswer,
   invitation,
+  passwordReset,
   refreshToken,
   throttle,
 } from "../../../db/vision/schema.ts";
@@ -194,6 +195,7 @@ async function endAll(
 export const KEPT_FOR_LOGIN = [
   keep(refreshToken, "expiresAt", { days: 1 }),
   keep(apiToken, "expiresAt", { days: 1 }),
+  keep(passwordReset, "expiresAt", { days: 1 }),
   keep(throttle, "windowEndsAt", { days: 0 }),
   keep(idempotentAnswer, "createdAt", { days: 1 }),
   keep(invitation, "expiresAt", { days: LISTED_DAYS }),
