@@ -3,7 +3,6 @@
 
 import { sql } from "drizzle-orm";
 import {
-  type AnyPgColumn,
   bigint,
   bigserial,
   boolean,
@@ -42,8 +41,11 @@ export const workspace = pgTable(
     name: text("name").notNull(),
     /** The one that new users join; the first migration makes it. */
     isDefault: boolean("is_default").notNull().default(false),
-    /** The account that made it; what it stores counts for that account too. */
-    madeBy: uuid("made_by").references((): AnyPgColumn => account.id, { onDelete: "set null" }),
+    /**
+     * The account that made it; what it stores counts for that account too. It refers to nothing, so
+     * that the id outlives the account: else a deletion would lift that limit.
+     */
+    madeBy: uuid("made_by"),
     createdAt: createdAt(),
   },
   (table) => [
@@ -160,11 +162,11 @@ export const invitation = pgTable(
     role: text("role").$type<"viewer" | "annotator" | "engineer" | "admin">().notNull(),
     /** Whose account may use it; null: whoever has the code. */
     email: text("email"),
-    createdBy: uuid("created_by").references(() => account.id, { onDelete: "set null" }),
+    createdBy: uuid("created_by"),
     createdAt: createdAt(),
     expiresAt: instant("expires_at").notNull(),
     usedAt: instant("used_at"),
-    usedBy: uuid("used_by").references(() => account.id, { onDelete: "set null" }),
+    usedBy: uuid("used_by"),
     revokedAt: instant("revoked_at"),
   },
   (table) => [

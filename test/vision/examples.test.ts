@@ -294,6 +294,10 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
       SELECT id, id, 'raised', 'delivered', now() FROM made`);
     return {};
   },
+  deleteAccount: async () => ({
+    secret: (await register(w.world.urls.vision)).tokens.access_token,
+  }),
+  deleteUser: async () => ids({ user_id: (await register(w.world.urls.vision)).id }),
   resetPassword: async () => {
     const { id } = await register(w.world.urls.vision);
     const path = `/admin/users/${id}/password-reset`;

@@ -22,6 +22,12 @@ CREATE TABLE "password_reset" (
 	CONSTRAINT "password_reset_hash_unique" UNIQUE("hash")
 );
 --> statement-breakpoint
+ALTER TABLE "invitation" DROP CONSTRAINT "invitation_created_by_account_id_fk";
+--> statement-breakpoint
+ALTER TABLE "invitation" DROP CONSTRAINT "invitation_used_by_account_id_fk";
+--> statement-breakpoint
+ALTER TABLE "workspace" DROP CONSTRAINT "workspace_made_by_account_id_fk";
+--> statement-breakpoint
 ALTER TABLE "audit_entry" ADD COLUMN "token_id" uuid;--> statement-breakpoint
 ALTER TABLE "api_token" ADD CONSTRAINT "api_token_account_id_account_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."account"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "api_token" ADD CONSTRAINT "api_token_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint

@@ -12,6 +12,7 @@ import { title } from "../../http/texts.ts";
 import { clientAddress } from "../../http/throttle.ts";
 import type { Parts } from "../base/parts.ts";
 import { anybody, type Route, route } from "../base/route.ts";
+import { deleteAccount } from "./account-deletion.ts";
 import {
   type Account,
   accountByEmail,
@@ -21,6 +22,7 @@ import {
   userRecord,
 } from "./accounts.ts";
 import { inPerson, loggedIn } from "./audience.ts";
+import { actOf } from "./audit.ts";
 import { Email } from "./email.ts";
 import { InvitationCode } from "./invitation-routes.ts";
 import {
@@ -46,7 +48,7 @@ import {
   PER_ADDRESS,
   PER_PAIR,
 } from "./throttle.ts";
-import { formerSession } from "./tokens.ts";
+import { formerClaims } from "./tokens.ts";
 
 const tag = "Accounts";
 
@@ -91,6 +93,22 @@ const attemptOf = (
 async function verifiedOf(account: Account, password: string) {
   const { matches, outdated } = await verifyPassword(password, account.passwordHash);
   return matches ? { account, outdated } : null;
+}
+
+/** The caller's account, if this is its password; fails with `bad_credentials`. */
+async function verifiedCaller(
+  context: Pick<Context, "req" | "get"> & { var: { service: Parts } },
+  password: string,
+): Promise<Account> {
+  const parts = context.var.service;
+  const { accountId, email, session } = callerOf(context);
+  const attempt = { ...attemptOf(context, email), session };
+  const found = await checkedPassword(parts, attempt, async () => {
+    const account = await accountById(parts, accountId);
+    return account && verifiedOf(account, password);
+  });
+  if (!found) throw new Failure("bad_credentials", "the current password is another");
+  return found.account;
 }
 
 /** Routes of accounts and sessions. */
@@ -160,7 +178,9 @@ export const accountRoutes: readonly Route[] = [
     async (context) => {
       const parts = context.var.service;
       const { device: token, ...body } = context.req.valid("json");
-      const session = await formerSession(parts, { email: body.email, token });
+      const former = await formerClaims(parts, { email: body.email, token });
+      const isOwn = former && (await accountById(parts, former.accountId)) !== null;
+      const session = isOwn ? former.session : null;
       const attempt = { ...attemptOf(context, body.email), session };
       const found = await checkedPassword(parts, attempt, async () => {
         const account = await accountByEmail(parts, body.email);
@@ -261,22 +281,39 @@ export const accountRoutes: readonly Route[] = [
     },
     async (context) => {
       const parts = context.var.service;
-      const caller = callerOf(context);
       const body = context.req.valid("json");
-      checkPassword(body.new_password, caller.email);
-      const attempt = { ...attemptOf(context, caller.email), session: caller.session };
-      const found = await checkedPassword(parts, attempt, async () => {
-        const account = await accountById(parts, caller.accountId);
-        return account && verifiedOf(account, body.current_password);
-      });
-      if (!found) throw new Failure("bad_credentials", "the current password is another");
-      const { account } = found;
+      checkPassword(body.new_password, callerOf(context).email);
+      const account = await verifiedCaller(context, body.current_password);
       const hash = await hashPassword(body.new_password);
       const sessionVersion = await changePassword(parts, account, hash);
       if (sessionVersion === null) {
         throw new Failure("state_conflict", "the password was changed by another request");
       }
       return context.json(await openSession(parts, { ...account, sessionVersion }), 200);
+    },
+  ),
+  route(
+    {
+      call: "POST /auth/me/delete",
+      operationId: "deleteAccount",
+      tag,
+      summary: "Delete your account",
+      description:
+        "Beyond the contract. Sessions, API tokens, codes and memberships end, as after a logout; " +
+        "name and email are erased. What you made stays, under an id that leads to nobody. The " +
+        "email may register anew, as another account without the rights of this one. The last admin " +
+        "of a workspace cannot be deleted: `workspaces` names those that would have none.",
+      who: inPerson,
+      body: jsonBody(z.strictObject({ password })),
+      answers: { 204: { description: "the account is gone" } },
+      errors: ["bad_credentials", "state_conflict", "too_many_attempts"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const account = await verifiedCaller(context, context.req.valid("json").password);
+      const act = actOf(context, "deleteAccount");
+      await deleteAccount(parts, { ...account, act });
+      return context.body(null, 204);
     },
   ),
 ];

@@ -27,8 +27,10 @@ export const AUDIT_ACTIONS = [
   "addTarget",
   "changeFleetSettings",
   "changeTarget",
+  "deleteAccount",
   "deleteDevice",
   "deleteTarget",
+  "deleteUser",
   "deleteWorkflowSecret",
   "enrolDevice",
   "failJob",
@@ -127,13 +129,17 @@ export const moveChanges = (subject: string): Changes => ({
   from: sql`moved`,
 });
 
+/** Name that is shown of an account which was deleted. */
+export const DELETED_USER = "deleted user";
+
 const e = columnsOf(auditEntry, "e");
 const a = joinedColumnsOf(account, "a");
 const ENTRY = selection({
   entry_id: e.id,
   at: e.at,
   actor_id: e.actorId,
-  actor_name: a.displayName,
+  actor_name: sql<string | null>`CASE WHEN ${e.actorId} IS NOT NULL
+    THEN coalesce(${a.displayName}, ${DELETED_USER}) END`,
   actor_kind: e.actorKind,
   token_id: e.tokenId,
   action: typed<AuditAction>(e.action),

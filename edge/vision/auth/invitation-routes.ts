@@ -8,7 +8,8 @@ import { Role, User } from "../../../shared/wire/vision.ts";
 import { json, jsonBody } from "../../http/route.ts";
 import { pageQuery } from "../base/api.ts";
 import { type Route, route } from "../base/route.ts";
-import { userRecord } from "./accounts.ts";
+import { breaksReference } from "../base/sql.ts";
+import { accountGone, userRecord } from "./accounts.ts";
 import { inPerson, user } from "./audience.ts";
 import { actOf } from "./audit.ts";
 import { Email } from "./email.ts";
@@ -36,7 +37,10 @@ const Invitation = z
     workspace_name: z.string().meta({ description: "the workspace that it lets into" }),
     role: Role,
     email: z.string().nullable().meta({ description: "whose account may use it; null: anybody's" }),
-    invited_by: z.string().nullable().meta({ description: "name of the account that made it" }),
+    invited_by: z
+      .string()
+      .nullable()
+      .meta({ description: "name of the account that made it; `deleted user` where it is gone" }),
     created_at: z.iso.datetime(),
     expires_at: z.iso.datetime(),
     status: z.enum(["open", "used", "expired", "revoked"]).meta({
@@ -153,7 +157,9 @@ export const invitationRoutes: readonly Route[] = [
       const caller = callerOf(context);
       const { invitation: code } = context.req.valid("json");
       const act = actOf(context, "acceptInvitation");
-      await acceptInvitation(parts, { caller, code, act });
+      await acceptInvitation(parts, { caller, code, act }).catch((thrown: unknown) => {
+        throw breaksReference(thrown) ? accountGone() : thrown;
+      });
       return context.json(await userRecord(parts, caller.accountId), 200);
     },
   ),

@@ -130,6 +130,16 @@ const CHANGES: Record<string, () => Promise<Change>> = {
       after: { revoked_at: expect.any(String) },
     };
   },
+  deleteUser: async () => {
+    const person = await register(w.world.urls.vision);
+    return {
+      path: `/admin/users/${person.id}`,
+      subject: `account:${person.id}`,
+      workspaceId,
+      before: { role: "viewer" },
+      after: null,
+    };
+  },
   makePasswordReset: async () => {
     const person = await register(w.world.urls.vision);
     return {
@@ -359,7 +369,7 @@ describe("a change of an admin", () => {
     }
     const ofOthers = [
       ...["registerNode", "acceptInvitation", "makeApiToken", "revokeApiToken"],
-      "resetPassword",
+      ...["resetPassword", "deleteAccount"],
     ];
     expect([...AUDIT_ACTIONS].toSorted()).toEqual(
       [...Object.keys(CHANGES), ...ofOthers].toSorted(),
