@@ -42,8 +42,8 @@ export const workspace = pgTable(
     /** The one that new users join; the first migration makes it. */
     isDefault: boolean("is_default").notNull().default(false),
     /**
-     * The account that made it; what it stores counts for that account too. It refers to nothing, so
-     * that the id outlives the account: else a deletion would lift that limit.
+     * The account that made it; what it stores counts for that account too. The id refers to no
+     * row: it outlives the account, else a deletion would lift that limit.
      */
     madeBy: uuid("made_by"),
     createdAt: createdAt(),

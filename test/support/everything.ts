@@ -125,6 +125,7 @@ const INSTALLATION = /^\/(node|admin\/(nodes|tasks|queue))\//;
 
 /** Routes that only operators call, for the accounts of all workspaces. */
 const OPERATORS = ["POST /admin/users/{user_id}/password-reset", "DELETE /admin/users/{user_id}"];
+export const isOperatorsOwn = (route: string) => OPERATORS.includes(route);
 
 /** Routes that only a device's own token opens, and the one by which a device gets it. */
 const DEVICES_OWN = /^\/devices\/(enrol|[^/]+\/(token|images|manifest|artifact))$/;
@@ -349,7 +350,7 @@ export async function routesById(url: string) {
     !isDevicesOwn(path.slice(API.length))
       ? Object.keys(methods)
           .map((method) => ({ method: method.toUpperCase(), path: path.slice(API.length) }))
-          .filter(({ method, path }) => !OPERATORS.includes(`${method} ${path}`))
+          .filter(({ method, path }) => !isOperatorsOwn(`${method} ${path}`))
       : [],
   );
 }

@@ -1,6 +1,6 @@
 // Deletion of accounts. The row goes, and with it the email, the name, the password, memberships,
-// sessions, API tokens and codes. What the person made stays under the account's id, a pseudonym that
-// leads to nobody. A workspace never loses its last admin.
+// sessions, API tokens and codes. What the person made stays under the account's id, a pseudonym
+// that leads to nobody. A workspace never loses its last admin.
 
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";

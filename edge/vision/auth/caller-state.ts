@@ -76,7 +76,7 @@ const standingOf = (scope: SQL): SQL => sql`
   EXISTS (SELECT FROM membership m JOIN workspace w ON w.id = m.workspace_id
     WHERE m.account_id = a.id AND m.role = 'admin' AND w.is_default AND ${scope}) AS operator`;
 
-type Standing = { email: string; memberships: Record<string, Role>; operator: boolean };
+type AccountRow = { email: string; memberships: Record<string, Role>; operator: boolean };
 
 /** The state of an access token's account and session; null where the account is gone. */
 export async function sessionState(
@@ -92,7 +92,7 @@ export async function sessionState(
     return cached;
   }
   const { rows } = await parts.database.execute<
-    Standing & { session_version: number; ended: boolean }
+    AccountRow & { session_version: number; ended: boolean }
   >(sql`
     SELECT a.email, a.session_version,
       coalesce((SELECT bool_or(revoked_at IS NOT NULL) FROM refresh_token
@@ -121,7 +121,7 @@ export async function apiTokenState(parts: Parts, token: string): Promise<ApiTok
   if (cached && now - cached.at < STATE_KEPT_MS) return cached.expiresAt > now ? cached : null;
   const unused = sql`(t.last_used_at IS NULL OR t.last_used_at <= ${instant(now - USE_NOTED_MS)})`;
   const { rows } = await parts.database.execute<
-    Standing & {
+    AccountRow & {
       account_id: string;
       token_id: string;
       role: Role;

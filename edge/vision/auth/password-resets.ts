@@ -1,6 +1,6 @@
 // Passwords that are reset by a code. An account may have rights in several workspaces, so only an
-// operator makes a code. A code is stored as its hash, works once, and ends by itself, by a newer one
-// of the account, or when its maker is no operator any more.
+// operator makes a code. It is stored as its hash, works once, and ends by itself, by a newer code
+// for the account, or when its maker is no operator any more.
 
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";

@@ -24,7 +24,7 @@ export interface Caller {
   apiToken: { tokenId: string; workspaceId: string | null } | null;
 }
 
-/** Lets a request pass only with a valid access token or API token, and sets what `callerOf` reads. */
+/** Lets a request pass only with a valid access or API token, and sets what `callerOf` reads. */
 export const authenticate: MiddlewareHandler = async (context, next) => {
   const parts = context.get("service") as Parts;
   const token = /^Bearer ([\w.~+/=-]+)$/i.exec(context.req.header("Authorization") ?? "")?.[1];

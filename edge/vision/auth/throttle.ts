@@ -18,10 +18,10 @@ export const PER_PAIR = 5;
 export const PER_ADDRESS = 20;
 
 /**
- * Accounts that are made, or passwords that are reset, without a known address: five a second, which
- * keep a core or two busy with hashing. Each has one line, as nothing tells senders apart; whoever
- * wants to fill it has to send five a second all the while, and in a storm of n a second a newcomer
- * still wins 5 of n tries.
+ * Accounts that are made, or passwords that are reset, without a known address: five a second,
+ * which keep a core or two busy with hashing. Each has one line, as nothing tells senders apart;
+ * whoever wants to fill it has to send five a second all the while, and in a storm of n a second a
+ * newcomer still wins 5 of n tries.
  */
 const OPEN_LINE: Pace = { atOnce: 10, gapMs: 200 };
 

@@ -1,5 +1,5 @@
-// Deletion of accounts. Goal: nothing of the person is left but an id that leads to nobody, all that
-// let them in ends at once, and no workspace is ever without an admin.
+// Deletion of accounts. Goal: nothing of the person is left but an id that leads to nobody, all
+// that let them in ends at once, and no workspace is ever without an admin.
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
@@ -304,10 +304,9 @@ describe("DELETE /admin/users/{user_id}", () => {
     expect(answer(await remove(member))).toEqual([404, "not_found"]);
     expect((await member.ask("GET", "/auth/me")).status).toBe(401);
     const query = `?action=deleteUser&subject=account:${member.id}`;
-    const {
-      items,
-    } = // The type of a reply's body knows no shape.
-      (await admin.ask("GET", `/admin/audit${query}`)).body as unknown as AuditPage;
+    const log = await admin.ask("GET", `/admin/audit${query}`);
+    // The type of a reply's body knows no shape.
+    const { items } = log.body as unknown as AuditPage;
     expect(items).toMatchObject([{ actor_id: operator.id, before: { role: "viewer" } }]);
     expect(JSON.stringify(items)).not.toContain(member.email);
   });

@@ -54,9 +54,11 @@ const by = (token: string, method: string, path: string, body?: unknown) =>
   ask(url, method, path, { body, headers: { Authorization: `Bearer ${token}` } });
 const statusBy = async (token: string, path = "/projects") => (await by(token, "GET", path)).status;
 
-/** A list of JSON, which `Reply` takes for an object. */
-const listed = async (person: Person) =>
-  (await person.ask("GET", "/auth/tokens")).body as unknown as (TokenReply & { prefix: string })[];
+const listed = async (person: Person) => {
+  const { body } = await person.ask("GET", "/auth/tokens");
+  // A list of JSON, which `Reply` takes for an object.
+  return body as unknown as (TokenReply & { prefix: string })[];
+};
 
 /** Has the isolate read what the database says of an account's tokens anew. */
 async function forget(person: Person): Promise<void> {
@@ -205,6 +207,7 @@ describe("an API token", () => {
       ["DELETE", `/auth/tokens/${token_id}`],
       ["POST", "/auth/password", { current_password: PASSWORD, new_password: `${PASSWORD}!` }],
       ["POST", "/auth/logout"],
+      ["POST", "/auth/me/delete", { password: PASSWORD }],
       ["POST", "/auth/invitation", { invitation: "x" }],
     ] as const;
     for (const [method, path, body] of calls) {
@@ -234,6 +237,7 @@ describe("an API token", () => {
     expect((await revoke(owner)).status).toBe(204);
     expect(await statusBy(token)).toBe(401);
     expect((await revoke(owner)).status).toBe(404);
+    expect((await owner.ask("DELETE", "/auth/tokens/none")).status).toBe(422);
   });
 
   it("outlives a logout and a change of the password, and loses what its owner loses", async () => {

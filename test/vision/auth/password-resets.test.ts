@@ -1,5 +1,5 @@
-// Passwords that are reset by an operator's code. Goal: the code's account alone gets a new password,
-// once, and nobody else comes by it: neither an admin of one workspace, nor a program, nor a guesser.
+// Passwords that are reset by an operator's code. Goal: the code's account alone gets a new
+// password, once, and nobody else comes by it: no admin of one workspace, program or guesser.
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
