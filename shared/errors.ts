@@ -8,7 +8,7 @@ export const ERRORS = {
   bad_datetime: { status: 400, meaning: "a datetime parameter cannot be parsed" },
   bad_body: { status: 400, meaning: "the request body is not valid JSON" },
   unauthorized: { status: 401, meaning: "a key or token is required and missing or invalid" },
-  bad_credentials: { status: 401, meaning: "email and password do not match an account" },
+  bad_credentials: { status: 401, meaning: "email and password, or a code, match no account" },
   forbidden: { status: 403, meaning: "your role in this workspace does not allow it" },
   not_invited: { status: 403, meaning: "accounts are made by invitation, and there is none" },
   form_refused: { status: 403, meaning: "a form of the console came from another session or site" },

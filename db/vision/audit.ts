@@ -18,6 +18,8 @@ export const auditEntry = pgTable(
     actorId: uuid("actor_id"),
     /** What the actor was at that time: an operator is an admin of the default workspace. */
     actorKind: text("actor_kind").$type<"member" | "operator" | "service">().notNull(),
+    /** The API token that sent the request; null: a session, or no request. */
+    tokenId: uuid("token_id"),
     /** The operation's id in the description of the API. */
     action: text("action").notNull(),
     /** What it was done to, such as `account:<id>`. */

@@ -3,7 +3,6 @@
 
 import { sql } from "drizzle-orm";
 import {
-  type AnyPgColumn,
   bigint,
   bigserial,
   boolean,
@@ -42,8 +41,11 @@ export const workspace = pgTable(
     name: text("name").notNull(),
     /** The one that new users join; the first migration makes it. */
     isDefault: boolean("is_default").notNull().default(false),
-    /** The account that made it; what it stores counts for that account too. */
-    madeBy: uuid("made_by").references((): AnyPgColumn => account.id, { onDelete: "set null" }),
+    /**
+     * The account that made it; what it stores counts for that account too. The id refers to no
+     * row: it outlives the account, else a deletion would lift that limit.
+     */
+    madeBy: uuid("made_by"),
     createdAt: createdAt(),
   },
   (table) => [
@@ -101,6 +103,54 @@ export const refreshToken = pgTable(
   ],
 );
 
+/**
+ * A personal API token. `role` is a ceiling: in each workspace the token has the lower of this role
+ * and of its owner's. A revoked token has no row.
+ */
+export const apiToken = pgTable(
+  "api_token",
+  {
+    id: id(),
+    /** SHA-256 of the token. */
+    hash: bytes("hash").notNull().unique(),
+    accountId: uuid("account_id")
+      .notNull()
+      .references(() => account.id, { onDelete: "cascade" }),
+    /** The only workspace that the token sees; null: all of its owner's. */
+    workspaceId: uuid("workspace_id").references(() => workspace.id),
+    name: text("name").notNull(),
+    /** First characters of the token, by which its owner recognises it. */
+    prefix: text("prefix").notNull(),
+    role: text("role").$type<"viewer" | "annotator" | "engineer" | "admin">().notNull(),
+    createdAt: createdAt(),
+    expiresAt: instant("expires_at").notNull(),
+    /** At most an hour older than the last use; null before the first. */
+    lastUsedAt: instant("last_used_at"),
+  },
+  (table) => [
+    index("api_token_account").on(table.accountId),
+    index("api_token_expires").on(table.expiresAt),
+    check("api_token_role", sql`role IN ('viewer', 'annotator', 'engineer', 'admin')`),
+  ],
+);
+
+/** The code with which the password of an account is set anew; a newer code takes its place. */
+export const passwordReset = pgTable(
+  "password_reset",
+  {
+    accountId: uuid("account_id")
+      .primaryKey()
+      .references(() => account.id, { onDelete: "cascade" }),
+    /** SHA-256 of the code. */
+    hash: bytes("hash").notNull().unique(),
+    /** The operator who made it. */
+    createdBy: uuid("created_by").notNull(),
+    createdAt: createdAt(),
+    expiresAt: instant("expires_at").notNull(),
+  },
+  (table) => [index("password_reset_expires").on(table.expiresAt)],
+);
+
 /** A code with which somebody makes an account, or joins a workspace with the one they have. */
 export const invitation = pgTable(
   "invitation",
@@ -112,11 +162,11 @@ export const invitation = pgTable(
     role: text("role").$type<"viewer" | "annotator" | "engineer" | "admin">().notNull(),
     /** Whose account may use it; null: whoever has the code. */
     email: text("email"),
-    createdBy: uuid("created_by").references(() => account.id, { onDelete: "set null" }),
+    createdBy: uuid("created_by"),
     createdAt: createdAt(),
     expiresAt: instant("expires_at").notNull(),
     usedAt: instant("used_at"),
-    usedBy: uuid("used_by").references(() => account.id, { onDelete: "set null" }),
+    usedBy: uuid("used_by"),
     revokedAt: instant("revoked_at"),
   },
   (table) => [

@@ -26,7 +26,10 @@ export interface Audience {
   schemes: Readonly<Record<string, SecurityScheme>>;
   /** What lets a request pass, or fails, in this order. */
   guards: readonly MiddlewareHandler[];
-  /** What a description ends with that names no role, as it would answer `forbidden` then. */
+  /**
+   * What a description ends with that names no role: left out where a route answers `forbidden`,
+   * unless all routes of the audience do.
+   */
   description?: string;
   /** Errors that its routes may answer beyond `unauthorized`. */
   errors?: readonly ErrorCode[];
@@ -181,7 +184,8 @@ function describedRoute<Opened>(
   const { params, query, headers, cookies, body } = declared;
   const errors = codesOf(declared, method).sort((a, b) => ERRORS[a].status - ERRORS[b].status);
   requireClosed(declared);
-  const audience = errors.includes("forbidden") ? undefined : who.description;
+  const needsRole = errors.includes("forbidden") && !who.errors?.includes("forbidden");
+  const audience = needsRole ? undefined : who.description;
   const description = [declared.description, audience].filter(Boolean).join(" ");
   const security = Object.keys(who.schemes).map((name) => ({ [name]: [] }));
   const route = createRoute({

@@ -214,6 +214,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   session_id: id("42"),
   status: "completed",
   task_id: id("13"),
+  token_id: id("71"),
   tasks: [{ task_id: id("13"), fence: 1 }],
   threshold: 0.4,
   ticket: "eyJhbGciOiJIUzI1NiJ9…",
@@ -237,6 +238,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "reviewFrames.body": { reviewed: true, filter: { annotated: false } },
   "drawAnnotation.body": { job_id: id("05"), frame_id, class: "person", bbox },
   "importAnnotations.body": { project_id: id("02"), yolo },
+  "resetPassword.code": "vpr_5bXkUuYq2Zr0w1c7TnPdHg",
   "rollBackModel.name": "production",
   "setRole.body": { workspace_id: id("01"), role: "annotator" },
   slug: "north-gate",
@@ -247,6 +249,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
     { model_id: id("10"), weight: 1 },
   ],
   window: "24h",
+  "makeApiToken.name": "nightly export",
   "makeEndpointKey.name": "gate camera",
   "makeEndpoint.body": {
     slug: "south-gate",

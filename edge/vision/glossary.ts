@@ -13,7 +13,7 @@ export const MEANINGS: Readonly<Record<string, string>> = {
   access_token: "for `Authorization: Bearer`, valid for 24 hours",
   active: "whether it answers predictions that name no model",
   active_model: "that answers predictions which name no model; null where there is none",
-  actor_id: "who did it; null for an account that is gone, or the service itself",
+  actor_id: "who did it, also where that account was deleted since; null: the service itself",
   aggressive: "for small datasets of much variety",
   alias: "name of a model's role",
   aliases: "the model's names",

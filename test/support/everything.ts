@@ -129,6 +129,10 @@ const QUERIES: Ids = {
 /** Routes of no tenant: nodes and queues are the installation's, for its nodes and its admins. */
 const INSTALLATION = /^\/(node|admin\/(nodes|tasks|queue))\//;
 
+/** Routes that only operators call, for the accounts of all workspaces. */
+const OPERATORS = ["POST /admin/users/{user_id}/password-reset", "DELETE /admin/users/{user_id}"];
+export const isOperatorsOwn = (route: string) => OPERATORS.includes(route);
+
 /** Routes that only a device's own token opens, and the one by which a device gets it. */
 const DEVICES_OWN = /^\/devices\/(enrol|[^/]+\/(token|images|manifest|artifact))$/;
 export const isDevicesOwn = (path: string) => DEVICES_OWN.test(path);
@@ -300,6 +304,8 @@ export async function everything(
     INSERT INTO invitation (id, hash, workspace_id, role, expires_at)
     VALUES (${invitation_id}::uuid, ${invitation_id}::bytea, ${workspaceId}::uuid, 'viewer',
       now() + interval '1 day')`);
+  const token = await member.ask("POST", "/auth/tokens", { name: "theirs", role: "viewer" });
+  const token_id = String(token.body.token_id);
   const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
@@ -310,6 +316,7 @@ export async function everything(
   return {
     ...own,
     invitation_id,
+    token_id,
     ...labeled,
     ...trained,
     model_id,
@@ -352,10 +359,9 @@ export async function routesById(url: string) {
     path.startsWith(API) &&
     !INSTALLATION.test(path.slice(API.length)) &&
     !isDevicesOwn(path.slice(API.length))
-      ? Object.keys(methods).map((method) => ({
-          method: method.toUpperCase(),
-          path: path.slice(API.length),
-        }))
+      ? Object.keys(methods)
+          .map((method) => ({ method: method.toUpperCase(), path: path.slice(API.length) }))
+          .filter(({ method, path }) => !isOperatorsOwn(`${method} ${path}`))
       : [],
   );
 }

@@ -20,7 +20,7 @@ export const stable = (text: string, code: string) =>
     .replace(/"code":"[^"]*","workspace_id"/, `"code":"${code}","workspace_id"`)
     .replace(/"(dataset_)?sha256":"[0-9a-f]{64}"/g, `"$1sha256":"${"ab12".repeat(16)}"`)
     .replace(/"(p50|p95|p99)":[\d.]+/g, '"$1":12.5')
-    .replace(/"(vek|vdc|vdt|vni)_[\w-]+"/g, '"$1_5bXkUu…"')
+    .replace(/"(vek|vdc|vdt|vni|vpr|vt)_[\w-]+"/g, '"$1_5bXkUu…"')
     .replace(/"ms":[\d.]+/g, '"ms":1')
     .replace(/"seconds":[\d.]+,"served_by":"worker"/g, '"seconds":0.002,"served_by":"worker"')
     .replace(/"next_s":[\d.]+/g, '"next_s":58.3')

@@ -264,6 +264,11 @@ const invited = () => {
   return admin.ok<{ invitation_id: string; code: string }>("POST", "/admin/invitations", body);
 };
 
+const apiToken = async () => {
+  const body = { name: example("makeApiToken.name"), role: "annotator" };
+  return (await admin.ok<{ token_id: string }>("POST", "/auth/tokens", body)).token_id;
+};
+
 /** Leaves one video of the name that the labels tell: of several it would not be known which. */
 async function onlyCrossing() {
   await w.world.visionDatabase.execute(sql`
@@ -299,6 +304,18 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
       SELECT id, id, 'raised', 'delivered', now() FROM made`);
     return {};
   },
+  deleteAccount: async () => ({
+    secret: (await register(w.world.urls.vision)).tokens.access_token,
+  }),
+  deleteUser: async () => ids({ user_id: (await register(w.world.urls.vision)).id }),
+  resetPassword: async () => {
+    const { id } = await register(w.world.urls.vision);
+    const path = `/admin/users/${id}/password-reset`;
+    const { code } = await admin.ok<{ code: string }>("POST", path);
+    return ids({ "resetPassword.code": code });
+  },
+  listApiTokens: async () => ids({ token_id: await apiToken() }),
+  revokeApiToken: async () => ids({ token_id: await apiToken() }),
   listInvitations: async () => ids({ invitation_id: (await invited()).invitation_id }),
   revokeInvitation: async () => ids({ invitation_id: (await invited()).invitation_id }),
   acceptInvitation: async () => ({

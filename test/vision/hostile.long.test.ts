@@ -20,8 +20,8 @@ import { createWorld } from "../support/world.ts";
 
 /** The health of the service takes nothing. */
 const SKIPPED = /healthz/;
-/** They end the session that asks. */
-const ENDING = /^POST \S+\/auth\/(logout|password|refresh)$/;
+/** They end the session that asks, or are for who has none. */
+const ENDING = /^POST \S+\/auth\/(logout|password|refresh|password-reset|me\/delete)$/;
 
 /** A body in order, where the schema alone gives none: too common a password is refused. */
 const OWN_BODIES: Record<string, object> = {

@@ -20,6 +20,7 @@ import { createWorld, type World } from "../support/world.ts";
 /** Routes that answer for their own caller's things only; read for leaks below. */
 const LISTS = [
   ...["/projects", "/jobs", "/admin/users", "/admin/workspaces", "/auth/me", "/admin/audit"],
+  "/auth/tokens",
   ...["/train", "/train/variants", "/train/weights", "/models", "/models/moves"],
   ...["/endpoints", "/metrics/summary", "/comparisons", "/experiments"],
   ...["/devices", "/devices/alerts", "/devices/settings", "/targets"],

@@ -12,6 +12,7 @@ import { title } from "../../http/texts.ts";
 import { clientAddress } from "../../http/throttle.ts";
 import type { Parts } from "../base/parts.ts";
 import { anybody, type Route, route } from "../base/route.ts";
+import { deleteAccount } from "./account-deletion.ts";
 import {
   type Account,
   accountByEmail,
@@ -20,7 +21,8 @@ import {
   replaceHash,
   userRecord,
 } from "./accounts.ts";
-import { loggedIn } from "./audience.ts";
+import { inPerson, loggedIn } from "./audience.ts";
+import { actOf } from "./audit.ts";
 import { Email } from "./email.ts";
 import { InvitationCode } from "./invitation-routes.ts";
 import {
@@ -46,16 +48,17 @@ import {
   PER_ADDRESS,
   PER_PAIR,
 } from "./throttle.ts";
-import { formerSession } from "./tokens.ts";
+import { formerClaims } from "./tokens.ts";
 
 const tag = "Accounts";
 
 /** Bytes of a body that anybody may send: an email and a password. */
-const OPEN_BODY = { bytesMax: 16 * 1024 };
+export const OPEN_BODY = { bytesMax: 16 * 1024 };
 
 // Longer than what is accepted, so that the policy's own words answer; short enough to be hashed.
 const password = z.string().max(4 * PASSWORD_MAX);
-const newPassword = password.meta({
+/** A password that is to be set. */
+export const NEW_PASSWORD = password.meta({
   minLength: PASSWORD_MIN,
   maxLength: PASSWORD_MAX,
   description:
@@ -92,6 +95,22 @@ async function verifiedOf(account: Account, password: string) {
   return matches ? { account, outdated } : null;
 }
 
+/** The caller's account, if this is its password; fails with `bad_credentials`. */
+async function verifiedCaller(
+  context: Pick<Context, "req" | "get"> & { var: { service: Parts } },
+  password: string,
+): Promise<Account> {
+  const parts = context.var.service;
+  const { accountId, email, session } = callerOf(context);
+  const attempt = { ...attemptOf(context, email), session };
+  const found = await checkedPassword(parts, attempt, async () => {
+    const account = await accountById(parts, accountId);
+    return account && verifiedOf(account, password);
+  });
+  if (!found) throw new Failure("bad_credentials", "the current password is another");
+  return found.account;
+}
+
 /** Routes of accounts and sessions. */
 export const accountRoutes: readonly Route[] = [
   route(
@@ -109,7 +128,7 @@ export const accountRoutes: readonly Route[] = [
       body: jsonBody(
         z.strictObject({
           email: Email,
-          password: newPassword,
+          password: NEW_PASSWORD,
           display_name: title(),
           invitation: InvitationCode.optional().meta({
             description:
@@ -159,7 +178,9 @@ export const accountRoutes: readonly Route[] = [
     async (context) => {
       const parts = context.var.service;
       const { device: token, ...body } = context.req.valid("json");
-      const session = await formerSession(parts, { email: body.email, token });
+      const former = await formerClaims(parts, { email: body.email, token });
+      const isOwn = former && (await accountById(parts, former.accountId)) !== null;
+      const session = isOwn ? former.session : null;
       const attempt = { ...attemptOf(context, body.email), session };
       const found = await checkedPassword(parts, attempt, async () => {
         const account = await accountByEmail(parts, body.email);
@@ -201,10 +222,19 @@ export const accountRoutes: readonly Route[] = [
       tag,
       summary: "Who you are",
       who: loggedIn,
+      description: "An API token sees its workspaces alone, with the roles that it has in them.",
       answers: { 200: json("the caller", User) },
     },
-    async (context) =>
-      context.json(await userRecord(context.var.service, callerOf(context).accountId), 200),
+    async (context) => {
+      const { accountId, apiToken, memberships } = callerOf(context);
+      const own = await userRecord(context.var.service, accountId);
+      if (!apiToken) return context.json(own, 200);
+      const workspaces = own.workspaces.flatMap((one) => {
+        const role = memberships.get(one.workspace_id);
+        return role ? [{ ...one, role }] : [];
+      });
+      return context.json({ ...own, workspaces }, 200);
+    },
   ),
   route(
     {
@@ -215,7 +245,7 @@ export const accountRoutes: readonly Route[] = [
       description:
         "Beyond the contract. Refresh tokens end at once, access tokens within a minute. The body may " +
         "be left out.",
-      who: loggedIn,
+      who: inPerson,
       body: {
         content: {
           "application/json": {
@@ -244,29 +274,46 @@ export const accountRoutes: readonly Route[] = [
       summary: "Change the password",
       description:
         "Beyond the contract. Ends every session of the account and answers the tokens of a new one.",
-      who: loggedIn,
-      body: jsonBody(z.strictObject({ current_password: password, new_password: newPassword })),
+      who: inPerson,
+      body: jsonBody(z.strictObject({ current_password: password, new_password: NEW_PASSWORD })),
       answers: { 200: json("tokens", TokenPair) },
       errors: ["bad_credentials", "state_conflict", "too_many_attempts"],
     },
     async (context) => {
       const parts = context.var.service;
-      const caller = callerOf(context);
       const body = context.req.valid("json");
-      checkPassword(body.new_password, caller.email);
-      const attempt = { ...attemptOf(context, caller.email), session: caller.session };
-      const found = await checkedPassword(parts, attempt, async () => {
-        const account = await accountById(parts, caller.accountId);
-        return account && verifiedOf(account, body.current_password);
-      });
-      if (!found) throw new Failure("bad_credentials", "the current password is another");
-      const { account } = found;
+      checkPassword(body.new_password, callerOf(context).email);
+      const account = await verifiedCaller(context, body.current_password);
       const hash = await hashPassword(body.new_password);
       const sessionVersion = await changePassword(parts, account, hash);
       if (sessionVersion === null) {
         throw new Failure("state_conflict", "the password was changed by another request");
       }
       return context.json(await openSession(parts, { ...account, sessionVersion }), 200);
+    },
+  ),
+  route(
+    {
+      call: "POST /auth/me/delete",
+      operationId: "deleteAccount",
+      tag,
+      summary: "Delete your account",
+      description:
+        "Beyond the contract. Sessions, API tokens, codes and memberships end, as after a logout; " +
+        "name and email are erased. What you made stays, under an id that leads to nobody. The " +
+        "email may register anew, as another account without the rights of this one. The last admin " +
+        "of a workspace cannot be deleted: `workspaces` names those that would have none.",
+      who: inPerson,
+      body: jsonBody(z.strictObject({ password })),
+      answers: { 204: { description: "the account is gone" } },
+      errors: ["bad_credentials", "state_conflict", "too_many_attempts"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const account = await verifiedCaller(context, context.req.valid("json").password);
+      const act = actOf(context, "deleteAccount");
+      await deleteAccount(parts, { ...account, act });
+      return context.body(null, 204);
     },
   ),
 ];

@@ -7,11 +7,11 @@ import { iso } from "../../../shared/time.ts";
 import type { Membership, Role, User } from "../../../shared/wire/vision.ts";
 import { batch, wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
-import { idList } from "../base/sql.ts";
+import { breaksReference, idList } from "../base/sql.ts";
 import { type Act, auditEntries } from "./audit.ts";
+import { forgetSessions } from "./caller-state.ts";
 import { sha256 } from "./digest.ts";
 import { acceptance, invitationUse, notInvited, openInvitation } from "./invitations.ts";
-import { forgetSessions } from "./scope.ts";
 
 /** The advisory lock of making an account: of two at once, only one can be the first. */
 const FIRST_ACCOUNT_LOCK = 5_601;
@@ -138,13 +138,16 @@ const userFields = (visible = sql`true`) => sql`
     FROM membership m JOIN workspace w ON w.id = m.workspace_id
     WHERE m.account_id = a.id AND ${visible}), '[]') AS workspaces`;
 
+/** The failure of a request whose account was deleted meanwhile. */
+export const accountGone = () => new Failure("unauthorized", "the account is no more");
+
 /** The account as its owner sees it. */
 export async function userRecord({ database }: Parts, accountId: string): Promise<User> {
   const { rows } = await database.execute<UserRow>(
     sql`SELECT ${userFields()} FROM account a WHERE a.id = ${accountId}::uuid`,
   );
   const user = rows[0];
-  if (!user) throw new Failure("unauthorized", "the account is no more");
+  if (!user) throw accountGone();
   return user;
 }
 
@@ -161,6 +164,14 @@ export async function listUsers(
      ORDER BY a.email LIMIT ${page.limit}::int OFFSET ${page.offset}::int`);
   return rows;
 }
+
+/**
+ * Locks memberships that decide whether a workspace has an admin, in one order everywhere, so that
+ * of two who leave at once each waits for the other, and neither for ever.
+ */
+export const membershipLock = (condition: SQL): SQL => sql`
+  SELECT workspace_id, account_id FROM membership WHERE ${condition}
+   ORDER BY workspace_id, account_id FOR UPDATE`;
 
 /**
  * Gives an account a role in a workspace, or takes it away with null; its access tokens end. The
@@ -187,7 +198,9 @@ export async function setRole(
   });
   // The admins' rows are locked, and those demoted meanwhile drop out of the count. So is the
   // member's own, and read before it is changed: what another wrote meanwhile is seen.
-  const { rows } = await parts.database.execute<{ seen: boolean; kept: boolean }>(sql`
+  const deciding = sql`workspace_id = ${workspaceId}::uuid
+    AND (role = 'admin' OR account_id = ${accountId}::uuid)`;
+  const statement = sql`
     WITH admins AS (
       SELECT account_id FROM membership
        WHERE workspace_id = ${workspaceId}::uuid AND role = 'admin'
@@ -213,9 +226,17 @@ export async function setRole(
       UPDATE account SET session_version = session_version + 1 FROM allowed
        WHERE account.id = allowed.id),
     logged AS (${entries})
-    SELECT EXISTS (SELECT FROM target) AS seen, EXISTS (SELECT FROM allowed) AS kept`);
-  if (!rows[0]?.seen) throw new Failure("not_found", "no such user in your workspaces");
-  if (!rows[0].kept) {
+    SELECT EXISTS (SELECT FROM target) AS seen, EXISTS (SELECT FROM allowed) AS kept`;
+  const notThere = new Failure("not_found", "no such user in your workspaces");
+  const [, [outcome]] = await batch<[unknown, { seen: boolean; kept: boolean }]>(parts.database, [
+    membershipLock(deciding),
+    statement,
+  ]).catch((thrown: unknown) => {
+    // The account was deleted meanwhile.
+    throw breaksReference(thrown) ? notThere : thrown;
+  });
+  if (!outcome?.seen) throw notThere;
+  if (!outcome.kept) {
     throw new Failure("state_conflict", "the workspace's last admin must stay one");
   }
   forgetSessions(parts, accountId);
@@ -255,8 +276,10 @@ export async function createWorkspace(
 ): Promise<Workspace> {
   const id = crypto.randomUUID();
   // Where two make the last one at once, the second counts the first's.
-  const lock = sql`SELECT FROM account WHERE id = ${accountId}::uuid FOR NO KEY UPDATE`;
-  await batch(parts.database, [lock, workspaceInsert(parts, id, { act, accountId, name })]);
+  const lock = sql`SELECT id FROM account WHERE id = ${accountId}::uuid FOR NO KEY UPDATE`;
+  const insert = workspaceInsert(parts, id, { act, accountId, name });
+  const [makers] = await batch(parts.database, [lock, insert]);
+  if (makers?.length === 0) throw accountGone();
   // More rights need no new token: only what takes rights away ends the ones there are.
   forgetSessions(parts, accountId);
   const [made] = await listWorkspaces(parts, [id]);

@@ -8,8 +8,9 @@ import { json, jsonBody } from "../../http/route.ts";
 import { title } from "../../http/texts.ts";
 import { pageQuery } from "../base/api.ts";
 import { type Route, route } from "../base/route.ts";
+import { deleteAccount } from "./account-deletion.ts";
 import { createWorkspace, listUsers, listWorkspaces, setRole } from "./accounts.ts";
-import { admin } from "./audience.ts";
+import { admin, operatorInPerson } from "./audience.ts";
 import { actOf } from "./audit.ts";
 import { allow, callerOf, workspacesOf } from "./scope.ts";
 
@@ -86,6 +87,31 @@ export const adminRoutes: readonly Route[] = [
   ),
   route(
     {
+      call: "DELETE /admin/users/{user_id}",
+      operationId: "deleteUser",
+      tag,
+      summary: "Delete an account",
+      description:
+        "Beyond the contract. Needs the role admin in the default workspace, and no API token; your " +
+        "own account needs your password (`POST /auth/me/delete`). What that route says of a deleted " +
+        "account holds for this one.",
+      who: operatorInPerson,
+      params: z.object({ user_id: z.uuid() }),
+      answers: { 204: { description: "the account is gone" } },
+      errors: ["state_conflict"],
+    },
+    async (context) => {
+      const accountId = context.req.valid("param").user_id;
+      if (accountId === callerOf(context).accountId) {
+        const detail = "this is your own account: delete it by POST /auth/me/delete";
+        throw new Failure("state_conflict", detail);
+      }
+      await deleteAccount(context.var.service, { accountId, act: actOf(context, "deleteUser") });
+      return context.body(null, 204);
+    },
+  ),
+  route(
+    {
       call: "GET /admin/workspaces",
       operationId: "listWorkspaces",
       tag,
@@ -113,7 +139,10 @@ export const adminRoutes: readonly Route[] = [
       errors: ["quota_exceeded"],
     },
     async (context) => {
-      const { accountId } = callerOf(context);
+      const { accountId, apiToken } = callerOf(context);
+      if (apiToken?.workspaceId) {
+        throw new Failure("forbidden", "this API token sees one workspace, and makes no other");
+      }
       const { name: wanted } = context.req.valid("json");
       const made = { act: actOf(context, "makeWorkspace"), accountId, name: wanted };
       return context.json(await createWorkspace(context.var.service, made), 201);

@@ -7,9 +7,32 @@ import { authenticate, callerOf, realmOf } from "./scope.ts";
 
 /** Whoever has an access token: the handler looks at what belongs to the caller alone. */
 export const loggedIn = {
-  schemes: { accessToken: { type: "http", scheme: "bearer", bearerFormat: "JWT" } },
+  schemes: {
+    accessToken: {
+      type: "http",
+      scheme: "bearer",
+      description: "an access token (a JWT), or a personal API token of `POST /auth/tokens`",
+    },
+  },
   guards: [authenticate],
   description: "For everybody who is logged in.",
+} as const satisfies Audience;
+
+/** Fails with `forbidden` for an API token: a stolen one must not take over the account. */
+const requireSession: MiddlewareHandler = async (context, next) => {
+  if (callerOf(context).apiToken) {
+    const detail = "an API token cannot manage accounts; log in and send that access token";
+    throw new Failure("forbidden", detail);
+  }
+  await next();
+};
+
+/** Whoever has an access token, and no program with an API token. */
+export const inPerson = {
+  ...loggedIn,
+  guards: [authenticate, requireSession],
+  description: "For everybody who is logged in, but no API token.",
+  errors: ["forbidden"],
 } as const satisfies Audience;
 
 /** Members of the workspace of what is asked for: the handler looks for it, and at their role. */
@@ -44,4 +67,10 @@ export const operator: Audience = {
   schemes: loggedIn.schemes,
   guards: [authenticate, requireOperator],
   errors: ["forbidden"],
+};
+
+/** Operators with an access token, and no program of theirs with an API token. */
+export const operatorInPerson: Audience = {
+  ...operator,
+  guards: [...operator.guards, requireSession],
 };

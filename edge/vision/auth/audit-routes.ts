@@ -8,7 +8,7 @@ import { json } from "../../http/route.ts";
 import { name } from "../../http/texts.ts";
 import { type Route, route } from "../base/route.ts";
 import { admin } from "./audience.ts";
-import { ACTOR_KINDS, AUDIT_ACTIONS, listAuditEntries } from "./audit.ts";
+import { ACTOR_KINDS, AUDIT_ACTIONS, DELETED_USER, listAuditEntries } from "./audit.ts";
 import { callerOf, realmOf } from "./scope.ts";
 
 const tag = "Administration";
@@ -23,10 +23,16 @@ const AuditEntry = z
     actor_name: z
       .string()
       .nullable()
-      .meta({ description: "the name that others see, as it is now" }),
+      .meta({
+        description: `the name that others see, as it is now; \`${DELETED_USER}\` where it is gone`,
+      }),
     actor_kind: z.enum(ACTOR_KINDS).meta({
       description: "what the actor was then: `operator` is an admin of the default workspace",
     }),
+    token_id: z
+      .uuid()
+      .nullable()
+      .meta({ description: "the actor's API token that sent the request; null: a session did" }),
     action: z.enum(AUDIT_ACTIONS).meta({ description: "the operation's id in this description" }),
     subject: z.string().meta({ description: "what it was done to, such as `account:<id>`" }),
     workspace_id: z

@@ -27,22 +27,28 @@ export const AUDIT_ACTIONS = [
   "addTarget",
   "changeFleetSettings",
   "changeTarget",
+  "deleteAccount",
   "deleteDevice",
   "deleteTarget",
+  "deleteUser",
   "deleteWorkflowSecret",
   "enrolDevice",
   "failJob",
   "failRun",
+  "makeApiToken",
   "makeDevice",
   "makeDeviceCode",
   "makeEndpointKey",
   "makeInvitation",
   "makeNodeCode",
+  "makePasswordReset",
   "makeWorkspace",
   "promoteModel",
   "purgeQueue",
   "registerNode",
   "removeName",
+  "resetPassword",
+  "revokeApiToken",
   "revokeDevice",
   "revokeEndpointKey",
   "revokeInvitation",
@@ -65,17 +71,20 @@ export interface Act {
   /** Null: the service itself. */
   actorId: string | null;
   actorKind: ActorKind;
+  /** The API token that sent the request; none for a session. */
+  tokenId?: string | undefined;
   /** Null of what no request asked for. */
   requestId: string | null;
 }
 
 /** The act of a request's caller. */
 export function actOf(context: Pick<Context, "get">, action: AuditAction): Act {
-  const { accountId, operator } = callerOf(context);
+  const { accountId, operator, apiToken } = callerOf(context);
   return {
     action,
     actorId: accountId,
     actorKind: operator ? "operator" : "member",
+    tokenId: apiToken?.tokenId,
     requestId: context.get("requestId") as string,
   };
 }
@@ -103,9 +112,9 @@ interface Changes {
 
 /** The entries of an act, as a part of the statement that makes the change. */
 export const auditEntries = (act: Act, { subject, workspaceId, before, after, from }: Changes) =>
-  sql`INSERT INTO audit_entry (actor_id, actor_kind, action, subject, workspace_id, before, after,
-      request_id)
-    SELECT ${act.actorId}::uuid, ${act.actorKind}, ${act.action}, ${subject}, ${workspaceId},
+  sql`INSERT INTO audit_entry (actor_id, actor_kind, token_id, action, subject, workspace_id, before,
+      after, request_id)
+    SELECT ${act.actorId}::uuid, ${act.actorKind}, ${act.tokenId ?? null}::uuid, ${act.action}, ${subject}, ${workspaceId},
       ${before}, ${after}, ${act.requestId}::text FROM ${from}`;
 
 /**
@@ -120,14 +129,19 @@ export const moveChanges = (subject: string): Changes => ({
   from: sql`moved`,
 });
 
+/** Name that is shown of an account which was deleted. */
+export const DELETED_USER = "deleted user";
+
 const e = columnsOf(auditEntry, "e");
 const a = joinedColumnsOf(account, "a");
 const ENTRY = selection({
   entry_id: e.id,
   at: e.at,
   actor_id: e.actorId,
-  actor_name: a.displayName,
+  actor_name: sql<string | null>`CASE WHEN ${e.actorId} IS NOT NULL
+    THEN coalesce(${a.displayName}, ${DELETED_USER}) END`,
   actor_kind: e.actorKind,
+  token_id: e.tokenId,
   action: typed<AuditAction>(e.action),
   subject: e.subject,
   workspace_id: e.workspaceId,

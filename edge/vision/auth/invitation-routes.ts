@@ -8,8 +8,9 @@ import { Role, User } from "../../../shared/wire/vision.ts";
 import { json, jsonBody } from "../../http/route.ts";
 import { pageQuery } from "../base/api.ts";
 import { type Route, route } from "../base/route.ts";
-import { userRecord } from "./accounts.ts";
-import { loggedIn, user } from "./audience.ts";
+import { breaksReference } from "../base/sql.ts";
+import { accountGone, userRecord } from "./accounts.ts";
+import { inPerson, user } from "./audience.ts";
 import { actOf } from "./audit.ts";
 import { Email } from "./email.ts";
 import {
@@ -36,7 +37,10 @@ const Invitation = z
     workspace_name: z.string().meta({ description: "the workspace that it lets into" }),
     role: Role,
     email: z.string().nullable().meta({ description: "whose account may use it; null: anybody's" }),
-    invited_by: z.string().nullable().meta({ description: "name of the account that made it" }),
+    invited_by: z
+      .string()
+      .nullable()
+      .meta({ description: "name of the account that made it; `deleted user` where it is gone" }),
     created_at: z.iso.datetime(),
     expires_at: z.iso.datetime(),
     status: z.enum(["open", "used", "expired", "revoked"]).meta({
@@ -139,7 +143,7 @@ export const invitationRoutes: readonly Route[] = [
       tag: "Accounts",
       summary: "Join a workspace by an invitation",
       description: "Beyond the contract. A role that you have there already is never lowered.",
-      who: loggedIn,
+      who: inPerson,
       body: jsonBody(
         z.strictObject({
           invitation: InvitationCode.meta({ description: "the code that an admin made" }),
@@ -153,7 +157,9 @@ export const invitationRoutes: readonly Route[] = [
       const caller = callerOf(context);
       const { invitation: code } = context.req.valid("json");
       const act = actOf(context, "acceptInvitation");
-      await acceptInvitation(parts, { caller, code, act });
+      await acceptInvitation(parts, { caller, code, act }).catch((thrown: unknown) => {
+        throw breaksReference(thrown) ? accountGone() : thrown;
+      });
       return context.json(await userRecord(parts, caller.accountId), 200);
     },
   ),

@@ -11,9 +11,10 @@ import { wireTime } from "../../http/database.ts";
 import { columnsOf, type RowOf, rowsOf, selection } from "../../http/selection.ts";
 import type { Parts, RegistrationMode } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
-import { type Act, auditEntries } from "./audit.ts";
+import { type Act, auditEntries, DELETED_USER } from "./audit.ts";
+import { forgetSessions } from "./caller-state.ts";
 import { randomText, sha256 } from "./digest.ts";
-import { type Caller, forgetSessions } from "./scope.ts";
+import type { Caller } from "./scope.ts";
 
 const CODE_PREFIX = "vni_";
 const CODE_BYTES = 16;
@@ -37,7 +38,8 @@ const INVITATION = selection({
   workspace_name: columnsOf(workspace, "w").name,
   role: i.role,
   email: i.email,
-  invited_by: sql<string | null>`(SELECT display_name FROM account WHERE id = i.created_by)`,
+  invited_by: sql<string | null>`CASE WHEN i.created_by IS NOT NULL THEN
+    coalesce((SELECT display_name FROM account WHERE id = i.created_by), ${DELETED_USER}) END`,
   created_at: i.createdAt,
   expires_at: i.expiresAt,
   status: STATUS,

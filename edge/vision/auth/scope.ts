@@ -7,7 +7,8 @@ import { assert, Failure } from "../../../shared/errors.ts";
 import { ROLES, type Role } from "../../../shared/wire/vision.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
-import { type AccessClaims, verifyAccess } from "./tokens.ts";
+import { API_TOKEN_PREFIX, apiTokenState, sessionState } from "./caller-state.ts";
+import { verifyAccess } from "./tokens.ts";
 
 /** Who sent a request. */
 export interface Caller {
@@ -17,32 +18,13 @@ export interface Caller {
   memberships: ReadonlyMap<string, Role>;
   /** Admin of the default workspace: runs the installation. */
   operator: boolean;
-  /** Family of the refresh token that the access token came with. */
+  /** Family of the refresh token that the access token came with; the id of an API token. */
   session: string;
+  /** The API token that sent the request, and the only workspace that it sees; null: a session. */
+  apiToken: { tokenId: string; workspaceId: string | null } | null;
 }
 
-/** Session state may be this old: what ends a session takes effect everywhere within it. */
-const SESSION_KNOWN_MS = 60_000;
-const SESSIONS_MAX = 10_000;
-
-interface SessionState {
-  at: number;
-  email: string;
-  sessionVersion: number;
-  sessionEnded: boolean;
-  memberships: ReadonlyMap<string, Role>;
-  operator: boolean;
-}
-
-const sessionsBy = new WeakMap<Parts["tokenSecret"], Map<string, SessionState>>();
-
-function sessionsOf(parts: Parts): Map<string, SessionState> {
-  const known = sessionsBy.get(parts.tokenSecret) ?? new Map<string, SessionState>();
-  sessionsBy.set(parts.tokenSecret, known);
-  return known;
-}
-
-/** Lets a request pass only with a valid access token, and sets what `callerOf` reads. */
+/** Lets a request pass only with a valid access or API token, and sets what `callerOf` reads. */
 export const authenticate: MiddlewareHandler = async (context, next) => {
   const parts = context.get("service") as Parts;
   const token = /^Bearer ([\w.~+/=-]+)$/i.exec(context.req.header("Authorization") ?? "")?.[1];
@@ -62,8 +44,9 @@ export function callerOf(context: Pick<Context, "get">): Caller {
   return caller;
 }
 
-/** The caller behind an access token, or null when the token or its session is no more. */
+/** The caller behind a token, or null when the token or its session is no more. */
 async function resolveCaller(parts: Parts, token: string): Promise<Caller | null> {
+  if (token.startsWith(API_TOKEN_PREFIX)) return apiTokenCaller(parts, token);
   const claims = await verifyAccess(parts, token);
   if (!claims) return null;
   const known = await sessionState(parts, claims);
@@ -74,63 +57,24 @@ async function resolveCaller(parts: Parts, token: string): Promise<Caller | null
     memberships: known.memberships,
     operator: known.operator,
     session: claims.session,
+    apiToken: null,
   };
 }
 
-async function sessionState(parts: Parts, claims: AccessClaims): Promise<SessionState | null> {
-  const sessions = sessionsOf(parts);
-  const key = `${claims.accountId} ${claims.session}`;
-  const cached = sessions.get(key);
-  const now = parts.clock();
-  // A token newer than what is known was signed after a change that is not known here yet.
-  if (
-    cached &&
-    now - cached.at < SESSION_KNOWN_MS &&
-    cached.sessionVersion >= claims.sessionVersion
-  ) {
-    return cached;
-  }
-  const { rows } = await parts.database.execute<{
-    email: string;
-    session_version: number;
-    ended: boolean;
-    memberships: Record<string, Role>;
-    operator: boolean;
-  }>(sql`
-    SELECT email, session_version,
-      coalesce((SELECT bool_or(revoked_at IS NOT NULL) FROM refresh_token
-        WHERE family = ${claims.session}::uuid), true) AS ended,
-      coalesce((SELECT jsonb_object_agg(workspace_id, role) FROM membership
-        WHERE account_id = account.id), '{}') AS memberships,
-      EXISTS (SELECT FROM membership m JOIN workspace w ON w.id = m.workspace_id
-        WHERE m.account_id = account.id AND m.role = 'admin' AND w.is_default) AS operator
-      FROM account WHERE id = ${claims.accountId}::uuid`);
-  const row = rows[0];
-  if (!row) return null;
-  const known: SessionState = {
-    at: now,
-    email: row.email,
-    sessionVersion: row.session_version,
-    sessionEnded: row.ended,
-    memberships: new Map(Object.entries(row.memberships)),
-    operator: row.operator,
+/** The caller behind an API token: in each workspace with the lower role of it and its owner. */
+async function apiTokenCaller(parts: Parts, token: string): Promise<Caller | null> {
+  const known = await apiTokenState(parts, token);
+  if (!known) return null;
+  const { accountId, email, memberships, operator, tokenId, workspaceId, role } = known;
+  const lower = (held: Role): Role => (covers(role, held) ? held : role);
+  return {
+    accountId,
+    email,
+    memberships: new Map([...memberships].map(([id, held]) => [id, lower(held)])),
+    operator,
+    session: tokenId,
+    apiToken: { tokenId, workspaceId },
   };
-  // Oldest first: the map keeps the order in which entries were set.
-  sessions.delete(key);
-  sessions.set(key, known);
-  for (const oldest of sessions.keys()) {
-    if (sessions.size <= SESSIONS_MAX) break;
-    sessions.delete(oldest);
-  }
-  return known;
-}
-
-/** Forgets what this isolate knows of an account, so that a change of it takes effect at once. */
-export function forgetSessions(parts: Parts, accountId: string): void {
-  const sessions = sessionsOf(parts);
-  for (const key of sessions.keys()) {
-    if (key.startsWith(`${accountId} `)) sessions.delete(key);
-  }
 }
 
 const covers = (role: Role, needed: Role) => ROLES.indexOf(role) >= ROLES.indexOf(needed);

@@ -3,7 +3,14 @@
 // by its second, so its whole family ends.
 
 import { type SQL, sql } from "drizzle-orm";
-import { idempotentAnswer, invitation, refreshToken, throttle } from "../../../db/vision/schema.ts";
+import {
+  apiToken,
+  idempotentAnswer,
+  invitation,
+  passwordReset,
+  refreshToken,
+  throttle,
+} from "../../../db/vision/schema.ts";
 import { Failure } from "../../../shared/errors.ts";
 import { DAY, iso } from "../../../shared/time.ts";
 import type { TokenPair } from "../../../shared/wire/vision.ts";
@@ -11,9 +18,9 @@ import { batch, epochMs } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { keep } from "../base/retention.ts";
 import type { Account } from "./accounts.ts";
+import { forgetSessions } from "./caller-state.ts";
 import { randomText, sha256, toBase64url } from "./digest.ts";
 import { LISTED_DAYS } from "./invitations.ts";
-import { forgetSessions } from "./scope.ts";
 import { keyedHash, signAccess } from "./tokens.ts";
 
 const REFRESH_TOKEN_MS = 30 * DAY;
@@ -187,6 +194,8 @@ async function endAll(
 /** What no longer means anything: expired tokens, ended windows of throttles, old answers. */
 export const KEPT_FOR_LOGIN = [
   keep(refreshToken, "expiresAt", { days: 1 }),
+  keep(apiToken, "expiresAt", { days: 1 }),
+  keep(passwordReset, "expiresAt", { days: 1 }),
   keep(throttle, "windowEndsAt", { days: 0 }),
   keep(idempotentAnswer, "createdAt", { days: 1 }),
   keep(invitation, "expiresAt", { days: LISTED_DAYS }),

@@ -18,11 +18,12 @@ export const PER_PAIR = 5;
 export const PER_ADDRESS = 20;
 
 /**
- * Accounts that are made without a known address: five a second, which keep a core or two busy with
- * hashing. They have one line, as nothing tells senders apart; whoever wants to fill it has to send
- * five a second all the while, and in a storm of n a second a newcomer still wins 5 of n tries.
+ * Accounts that are made, or passwords that are reset, without a known address: five a second,
+ * which keep a core or two busy with hashing. Each has one line, as nothing tells senders apart;
+ * whoever wants to fill it has to send five a second all the while, and in a storm of n a second a
+ * newcomer still wins 5 of n tries.
  */
-const REGISTRATIONS: Pace = { atOnce: 10, gapMs: 200 };
+const OPEN_LINE: Pace = { atOnce: 10, gapMs: 200 };
 
 /** Who sends an attempt, and for which email. `address` is null where it is not known. */
 export interface Attempt {
@@ -34,6 +35,16 @@ export interface Attempt {
 export interface PasswordAttempt extends Attempt {
   /** The account's session that the sender has a token of, living or not; null without one. */
   session: string | null;
+}
+
+/** Counts an attempt at a code of a password reset; those without a known address share a line. */
+export async function countReset(parts: Parts, address: string | null): Promise<void> {
+  if (address === null) {
+    await takeTurn(parts, ATTEMPTS, { line: "reset", known: null }, OPEN_LINE);
+  } else {
+    const limit = { key: `reset ${address}`, attemptsMax: PER_ADDRESS };
+    await limitAttempts(parts, ATTEMPTS, [limit]);
+  }
 }
 
 const limitsOf = (verb: string, { email, address }: Attempt) =>
@@ -77,5 +88,5 @@ export async function checkedPassword<Match>(
 export async function countRegistration(parts: Parts, attempt: Attempt): Promise<void> {
   await limitAttempts(parts, ATTEMPTS, limitsOf("register", attempt));
   if (attempt.address !== null) return;
-  await takeTurn(parts, ATTEMPTS, { line: "register", known: null }, REGISTRATIONS);
+  await takeTurn(parts, ATTEMPTS, { line: "register", known: null }, OPEN_LINE);
 }

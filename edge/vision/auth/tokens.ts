@@ -109,13 +109,14 @@ export async function verifyAccess(
 }
 
 /**
- * The session that this token of the account of an email was of, expired or ended though it may be;
- * null for any other text. It lets nobody in: it says that its sender was let in once.
+ * What a token for an email claims, expired or ended though its session may be; null for any other
+ * text. It lets nobody in: it says that its sender was let in once, to the account of its id. The
+ * email may be another account's since, where that one was deleted.
  */
-export async function formerSession(
+export async function formerClaims(
   parts: Pick<Parts, "tokenSecret" | "clock">,
   { email, token }: { email: string; token: string | undefined },
-): Promise<string | null> {
+): Promise<AccessClaims | null> {
   const claims = token === undefined ? null : await verifyAccess(parts, token, MARK_MS);
-  return claims?.email === email ? claims.session : null;
+  return claims?.email === email ? claims : null;
 }

@@ -130,6 +130,26 @@ const CHANGES: Record<string, () => Promise<Change>> = {
       after: { revoked_at: expect.any(String) },
     };
   },
+  deleteUser: async () => {
+    const person = await register(w.world.urls.vision);
+    return {
+      path: `/admin/users/${person.id}`,
+      subject: `account:${person.id}`,
+      workspaceId,
+      before: { role: "viewer" },
+      after: null,
+    };
+  },
+  makePasswordReset: async () => {
+    const person = await register(w.world.urls.vision);
+    return {
+      path: `/admin/users/${person.id}/password-reset`,
+      subject: `account:${person.id}`,
+      workspaceId,
+      before: null,
+      after: { expires_at: expect.any(String) },
+    };
+  },
   makeNodeCode: async () => ({
     path: "/admin/nodes/codes",
     body: { workspace_id: workspaceId },
@@ -290,6 +310,7 @@ async function snapshot(): Promise<unknown> {
     SELECT (SELECT jsonb_agg(m ORDER BY m) FROM membership m) AS memberships,
       (SELECT jsonb_agg(session_version ORDER BY id) FROM account) AS versions,
       (SELECT jsonb_agg(x ORDER BY id) FROM workspace x) AS workspaces,
+      (SELECT jsonb_agg(r ORDER BY account_id) FROM password_reset r) AS resets,
       (SELECT jsonb_agg(c ORDER BY hash) FROM node_code c) AS codes,
       (SELECT jsonb_agg(revoked_at ORDER BY id) FROM node) AS nodes,
       (SELECT jsonb_agg(jsonb_build_array(id, state, fence) ORDER BY id) FROM task
@@ -332,6 +353,7 @@ describe("a change of an admin", () => {
             actor_id: w.admin.id,
             actor_name: expect.any(String),
             actor_kind: "operator",
+            token_id: null,
             action: id,
             subject:
               change.subject instanceof RegExp
@@ -345,8 +367,12 @@ describe("a change of an admin", () => {
         ],
       ]);
     }
+    const ofOthers = [
+      ...["registerNode", "acceptInvitation", "makeApiToken", "revokeApiToken"],
+      ...["resetPassword", "deleteAccount"],
+    ];
     expect([...AUDIT_ACTIONS].toSorted()).toEqual(
-      [...Object.keys(CHANGES), "registerNode", "acceptInvitation"].toSorted(),
+      [...Object.keys(CHANGES), ...ofOthers].toSorted(),
     );
   });
 

@@ -22,6 +22,7 @@ describe("roles", () => {
         email: "a",
         operator: false,
         session: "s",
+        apiToken: null,
         memberships,
       };
       for (const [needed, role] of ROLES.entries()) {
@@ -41,6 +42,10 @@ const AUDIENCES: readonly (readonly [who: string, says: RegExp])[] = [
   ["GPU nodes, by their own token", /\bFor GPU nodes\./],
   ["edge devices, by their own token", /\bFor edge devices\./],
   ["whoever is logged in", /\bFor everybody who is logged in\./],
+  [
+    "whoever is logged in, but no API token",
+    /\bFor everybody who is logged in, but no API token\./,
+  ],
   ["edge devices, by their own token, or an engineer", /\bSend the device's own token\./],
   ["viewer", /\bFor every member of the workspace/],
   ["annotator", /\bneeds the role annotator\b|\bfor annotators\b/i],

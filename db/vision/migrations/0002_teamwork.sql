@@ -1,3 +1,27 @@
+CREATE TABLE "api_token" (
+	"id" uuid PRIMARY KEY NOT NULL,
+	"hash" "bytea" NOT NULL,
+	"account_id" uuid NOT NULL,
+	"workspace_id" uuid,
+	"name" text NOT NULL,
+	"prefix" text NOT NULL,
+	"role" text NOT NULL,
+	"created_at" timestamp (3) with time zone DEFAULT now() NOT NULL,
+	"expires_at" timestamp (3) with time zone NOT NULL,
+	"last_used_at" timestamp (3) with time zone,
+	CONSTRAINT "api_token_hash_unique" UNIQUE("hash"),
+	CONSTRAINT "api_token_role" CHECK (role IN ('viewer', 'annotator', 'engineer', 'admin'))
+);
+--> statement-breakpoint
+CREATE TABLE "password_reset" (
+	"account_id" uuid PRIMARY KEY NOT NULL,
+	"hash" "bytea" NOT NULL,
+	"created_by" uuid NOT NULL,
+	"created_at" timestamp (3) with time zone DEFAULT now() NOT NULL,
+	"expires_at" timestamp (3) with time zone NOT NULL,
+	CONSTRAINT "password_reset_hash_unique" UNIQUE("hash")
+);
+--> statement-breakpoint
 CREATE TABLE "dataset" (
 	"id" uuid PRIMARY KEY NOT NULL,
 	"workspace_id" uuid NOT NULL,
@@ -51,9 +75,19 @@ CREATE TABLE "dataset_version" (
 	CONSTRAINT "dataset_version_number" UNIQUE("dataset_id","number")
 );
 --> statement-breakpoint
+ALTER TABLE "invitation" DROP CONSTRAINT "invitation_created_by_account_id_fk";
+--> statement-breakpoint
+ALTER TABLE "invitation" DROP CONSTRAINT "invitation_used_by_account_id_fk";
+--> statement-breakpoint
+ALTER TABLE "workspace" DROP CONSTRAINT "workspace_made_by_account_id_fk";
+--> statement-breakpoint
 ALTER TABLE "annotation" ADD COLUMN "found_by" text;--> statement-breakpoint
 ALTER TABLE "job_video" ADD COLUMN "searched" boolean DEFAULT true NOT NULL;--> statement-breakpoint
 ALTER TABLE "training_run" ADD COLUMN "dataset_version_id" uuid;--> statement-breakpoint
+ALTER TABLE "audit_entry" ADD COLUMN "token_id" uuid;--> statement-breakpoint
+ALTER TABLE "api_token" ADD CONSTRAINT "api_token_account_id_account_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."account"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "api_token" ADD CONSTRAINT "api_token_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "password_reset" ADD CONSTRAINT "password_reset_account_id_account_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."account"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset" ADD CONSTRAINT "dataset_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset" ADD CONSTRAINT "dataset_project_id_project_id_fk" FOREIGN KEY ("project_id") REFERENCES "public"."project"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset_job" ADD CONSTRAINT "dataset_job_dataset_id_dataset_id_fk" FOREIGN KEY ("dataset_id") REFERENCES "public"."dataset"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
@@ -61,6 +95,9 @@ ALTER TABLE "dataset_job" ADD CONSTRAINT "dataset_job_job_id_job_id_fk" FOREIGN 
 ALTER TABLE "dataset_side" ADD CONSTRAINT "dataset_side_dataset_id_dataset_id_fk" FOREIGN KEY ("dataset_id") REFERENCES "public"."dataset"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset_version" ADD CONSTRAINT "dataset_version_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset_version" ADD CONSTRAINT "dataset_version_dataset_id_dataset_id_fk" FOREIGN KEY ("dataset_id") REFERENCES "public"."dataset"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+CREATE INDEX "api_token_account" ON "api_token" USING btree ("account_id");--> statement-breakpoint
+CREATE INDEX "api_token_expires" ON "api_token" USING btree ("expires_at");--> statement-breakpoint
+CREATE INDEX "password_reset_expires" ON "password_reset" USING btree ("expires_at");--> statement-breakpoint
 CREATE INDEX "dataset_workspace" ON "dataset" USING btree ("workspace_id","created_at");--> statement-breakpoint
 CREATE INDEX "dataset_job_job" ON "dataset_job" USING btree ("job_id");--> statement-breakpoint
 ALTER TABLE "training_run" ADD CONSTRAINT "training_run_dataset_version_id_dataset_version_id_fk" FOREIGN KEY ("dataset_version_id") REFERENCES "public"."dataset_version"("id") ON DELETE set null ON UPDATE no action;--> statement-breakpoint
