@@ -51,6 +51,8 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "POST /models/{model_id}/promote": () => ({ alias: "production" }),
   "POST /models/{model_id}/export": () => ({ format: "onnx" }),
   "PATCH /annotations/{annotation_id}": () => ({ accepted: true }),
+  "POST /annotations/{annotation_id}/comments": () => ({ text: "mine" }),
+  "PATCH /comments/{comment_id}": () => ({ text: "mine now" }),
   "POST /changes/{change_id}/undo": () => ({}),
   "POST /models/{model_id}/activate": () => ({}),
   "PATCH /endpoints/{slug}": () => ({ description: "mine now" }),
@@ -229,6 +231,9 @@ export async function everything(
   await member.ask("PATCH", `/annotations/${annotation_id}`, { accepted: true });
   const changes = await member.ask("GET", `/jobs/${job_id}/changes`);
   const [{ change_id }] = Object.values(changes.body) as [{ change_id: string }];
+  const said = { text: "theirs" };
+  const comment = await member.ask("POST", `/annotations/${annotation_id}/comments`, said);
+  const comment_id = String(comment.body.comment_id);
   const export_id = randomUUID();
   await world.visionDatabase.execute(sql`
     INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key)
@@ -292,7 +297,7 @@ export async function everything(
   const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
-  const labeled = { job_id, annotation_id, change_id, export_id };
+  const labeled = { job_id, annotation_id, change_id, comment_id, export_id };
   const served = { prediction_id, sam_prediction_id, slug, key_id, experiment_id };
   const workflows = { workflow_run_id, secret_name: "theirs" };
   const fleet = { device_id, target_id, rollout_id };

@@ -66,6 +66,13 @@ const label = async () => {
 const copied = async () =>
   (await admin.ok<{ job_id: string }>("POST", `/jobs/${jobId}/duplicate`)).job_id;
 
+/** A comment on an annotation; its id. */
+async function commentOn(annotationId: string): Promise<string> {
+  const path = `/annotations/${annotationId}/comments`;
+  const body = EXAMPLES["addComment.body"];
+  return (await admin.ok<{ comment_id: string }>("POST", path, body)).comment_id;
+}
+
 /** A copy of the job whose cars lie on these tracks, by frame; each is a keyframe. */
 async function tracked(tracks: Record<number, number>): Promise<Preparation> {
   const job_id = await copied();
@@ -163,6 +170,7 @@ beforeAll(async () => {
       job_id: jobId,
       annotation_id: drawn.annotation_id,
       change_id: change?.change_id as string,
+      comment_id: await commentOn(drawn.annotation_id),
       export_id: exported.export_id,
       run_id: runId,
       model_id: model_id as string,
@@ -360,6 +368,8 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
   reviewAnnotations: async () => ids({ job_id: await copied() }),
   relabelAnnotations: async () => ids({ job_id: await copied() }),
   deleteAnnotations: async () => ids({ job_id: await copied() }),
+  deleteComment: async () =>
+    ids({ comment_id: await commentOn(base[example("annotation_id")] as string) }),
   reviewFrames: async () => ids({ job_id: await copied() }),
   splitTrack: () => tracked({ 2: 1, 3: 1, 4: 1 }),
   mergeTracks: () => tracked({ 2: 1, 3: 1, 4: 2 }),

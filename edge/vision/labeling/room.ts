@@ -1,6 +1,7 @@
 // Jobs that label, the review of what they found, and datasets.
 
 import type { TaskRoom } from "../tasks/room.ts";
+import { commentRoutes } from "./collaboration/comment-routes.ts";
 import { forgetArchives } from "./datasets/archive-form.ts";
 import { comparisonRoutes } from "./datasets/comparison-routes.ts";
 import { exportEnded, sealExport } from "./datasets/ended.ts";
@@ -24,6 +25,7 @@ export const labeling: TaskRoom = {
   routes: [
     ...[labelRoutes, previewRoutes, jobRoutes],
     ...[classRoutes, reviewRoutes, bulkRoutes, frameRoutes, trackRoutes],
+    ...[commentRoutes],
     ...[exportRoutes, importRoutes, comparisonRoutes],
   ].flat(),
   handlers: {
