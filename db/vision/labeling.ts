@@ -238,6 +238,29 @@ export const frameReview = pgTable(
   (table) => [primaryKey({ columns: [table.jobId, table.videoId, table.frameIndex] })],
 );
 
+/**
+ * Who labels and who reviews a frame of a job, and whether its labeler handed it to review. Without
+ * a row a frame is in stage `label` and nobody's. Accounts are named without a reference: rows stay
+ * when a member leaves.
+ */
+export const frameAssignment = pgTable(
+  "frame_assignment",
+  {
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    videoId: uuid("video_id").notNull(),
+    frameIndex: integer("frame_index").notNull(),
+    labelerId: uuid("labeler_id"),
+    reviewerId: uuid("reviewer_id"),
+    stage: text("stage").$type<"label" | "review">().notNull().default("label"),
+  },
+  (table) => [
+    primaryKey({ columns: [table.jobId, table.videoId, table.frameIndex] }),
+    check("frame_assignment_stage", sql`stage IN ('label', 'review')`),
+  ],
+);
+
 /** A person's remark on an annotation. It outlives the annotation, whose deletion can be undone. */
 export const annotationComment = pgTable(
   "annotation_comment",

@@ -38,6 +38,8 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   }),
   "POST /jobs/{job_id}/annotations/delete": () => ({ filter: { class_name: "nothing" } }),
   "POST /jobs/{job_id}/frames/review": () => ({ reviewed: true, filter: {} }),
+  "POST /jobs/{job_id}/frames/assign": () => ({ labeler_id: null, filter: {} }),
+  "POST /jobs/{job_id}/frames/stage": () => ({ stage: "review", filter: {} }),
   "POST /jobs/{job_id}/tracks/split": ({ video_id }) => ({ video_id, track_id: 1, index: 1 }),
   "POST /jobs/{job_id}/tracks/merge": ({ video_id }) => ({ video_id, track_id: 1, into: 2 }),
   "POST /jobs/{job_id}/tracks/interpolate": ({ video_id }) => ({ video_id, track_id: 1 }),

@@ -5,8 +5,9 @@ import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
 import type { Bbox } from "../../shared/tasks/tasks.ts";
 import { type Annotation, AnnotationPage, ImportRecord } from "../../shared/wire/labeling.ts";
+import type { Role } from "../../shared/wire/vision.ts";
 import { apiAs, colleague, newProject, type Person } from "./scripted-node.ts";
-import { newTenant, register } from "./vision.ts";
+import { newMember, newTenant, register } from "./vision.ts";
 import { createWorld, type World } from "./world.ts";
 
 /** Frames of a clip. */
@@ -29,6 +30,7 @@ export interface TeamWorld {
   clips: string[];
   /** A job over these frames of each clip, with these boxes. */
   job(rows: readonly Row[], frames?: readonly number[]): Promise<string>;
+  colleague(role: Role): Promise<Person>;
   /** An admin of another workspace. */
   stranger(): Promise<Person>;
   annotationsOf(jobId: string): Promise<Annotation[]>;
@@ -36,15 +38,17 @@ export interface TeamWorld {
 
 /** Another clip of a project; returns its id. */
 export async function addClip(
-  { visionDatabase }: Pick<World, "visionDatabase">,
+  { visionDatabase, media }: Pick<World, "visionDatabase" | "media">,
   { projectId, workspaceId }: { projectId: string; workspaceId: string },
   filename: string,
 ): Promise<string> {
   const id = randomUUID();
+  const ptsKey = `ws/${workspaceId}/videos/${id}/pts.bin`;
+  await media.put(ptsKey, Int32Array.from({ length: CLIP_FRAMES }, (_, frame) => frame).buffer);
   await visionDatabase.execute(sql`
-    INSERT INTO video (id, workspace_id, project_id, filename, storage_key, source, state, bytes,
-      content_type, width, height, fps, duration_seconds, frame_count, time_base)
-    VALUES (${id}::uuid, ${workspaceId}::uuid, ${projectId}::uuid, ${filename}, 'none', 'upload',
+    INSERT INTO video (id, workspace_id, project_id, filename, storage_key, pts_key, source, state,
+      bytes, content_type, width, height, fps, duration_seconds, frame_count, time_base)
+    VALUES (${id}::uuid, ${workspaceId}::uuid, ${projectId}::uuid, ${filename}, 'none', ${ptsKey}, 'upload',
       'ready', 1, 'video/mp4', 100, 100, 1, ${CLIP_FRAMES}::int, ${CLIP_FRAMES}::int, '{1,1}')`);
   return id;
 }
@@ -79,8 +83,12 @@ export async function createTeamWorld({ clips: count = 2 } = {}): Promise<TeamWo
   const world = await createWorld({ services: ["vision"] });
   const url = world.urls.vision;
   const founder = await register(url);
-  const { id, email, tokens } = founder;
-  const admin = { ...apiAs(url, tokens.access_token), id, email };
+  const asPerson = ({ id, email, tokens }: typeof founder): Person => ({
+    ...apiAs(url, tokens.access_token),
+    id,
+    email,
+  });
+  const admin = asPerson(founder);
   const engineer = await colleague(world, admin, "engineer");
   const annotator = await colleague(world, admin, "annotator");
   const other = await colleague(world, admin, "annotator");
@@ -102,11 +110,8 @@ export async function createTeamWorld({ clips: count = 2 } = {}): Promise<TeamWo
     projectId,
     clips,
     job: (rows, frames = everyFrame) => importJob(admin, projectId, { rows, frames, clips: count }),
-    stranger: async () => {
-      const { member } = await newTenant(url, founder, "admin");
-      const own = apiAs(url, member.tokens.access_token);
-      return { ...own, id: member.id, email: member.email };
-    },
+    colleague: async (role) => asPerson(await newMember(url, founder, workspaceId, role)),
+    stranger: async () => asPerson((await newTenant(url, founder, "admin")).member),
     annotationsOf: async (jobId) =>
       AnnotationPage.parse(await viewer.ok("GET", `/jobs/${jobId}/annotations?limit=1000`)).items,
   };

@@ -370,6 +370,9 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
   deleteAnnotations: async () => ids({ job_id: await copied() }),
   deleteComment: async () =>
     ids({ comment_id: await commentOn(base[example("annotation_id")] as string) }),
+  // Whom frames are assigned to labels them.
+  assignFrames: async () => ids({ user_id: engineer.id, job_id: await copied() }),
+  moveFrames: async () => ids({ job_id: await copied() }),
   reviewFrames: async () => ids({ job_id: await copied() }),
   splitTrack: () => tracked({ 2: 1, 3: 1, 4: 1 }),
   mergeTracks: () => tracked({ 2: 1, 3: 1, 4: 2 }),
