@@ -232,6 +232,8 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   track_id: 1,
   index: 3,
   truth_job_id: id("05"),
+  with_job_id: id("48"),
+  iou: 0.5,
   "mergeTracks.into": 2,
   "relabelAnnotations.body": { class: "bus", filter: { class_name: "car" } },
   "deleteAnnotations.body": { filter: { class_name: "car" } },

@@ -121,6 +121,7 @@ const OWN: Ids = {
 /** The query that a route does not go without; it names what is the tenant's too. */
 const QUERIES: Ids = {
   "/jobs/{job_id}/compare": "?truth_job_id={job_id}",
+  "/jobs/{job_id}/agreement": "?with_job_id={copy_job_id}",
   "/workflows/run/image": "?slug={slug}",
 };
 
@@ -233,6 +234,8 @@ export async function everything(
   await member.ask("PATCH", `/annotations/${annotation_id}`, { accepted: true });
   const changes = await member.ask("GET", `/jobs/${job_id}/changes`);
   const [{ change_id }] = Object.values(changes.body) as [{ change_id: string }];
+  const copy = await member.ask("POST", `/jobs/${job_id}/duplicate`);
+  const copy_job_id = String(copy.body.job_id);
   const said = { text: "theirs" };
   const comment = await member.ask("POST", `/annotations/${annotation_id}/comments`, said);
   const comment_id = String(comment.body.comment_id);
@@ -299,7 +302,7 @@ export async function everything(
   const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
-  const labeled = { job_id, annotation_id, change_id, comment_id, export_id };
+  const labeled = { job_id, copy_job_id, annotation_id, change_id, comment_id, export_id };
   const served = { prediction_id, sam_prediction_id, slug, key_id, experiment_id };
   const workflows = { workflow_run_id, secret_name: "theirs" };
   const fleet = { device_id, target_id, rollout_id };

@@ -66,6 +66,15 @@ const label = async () => {
 const copied = async () =>
   (await admin.ok<{ job_id: string }>("POST", `/jobs/${jobId}/duplicate`)).job_id;
 
+/** A copy of the job, and one of its annotations. */
+async function copiedAnnotation(): Promise<{ job_id: string; annotation_id: string }> {
+  const job_id = await copied();
+  const { items } = await admin.ok<{ items: { annotation_id: string }[] }>(
+    ...(["GET", `/jobs/${job_id}/annotations`] as const),
+  );
+  return { job_id, annotation_id: items[0]?.annotation_id as string };
+}
+
 /** A comment on an annotation; its id. */
 async function commentOn(annotationId: string): Promise<string> {
   const path = `/annotations/${annotationId}/comments`;
@@ -358,18 +367,14 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
   },
   mergeClasses: async () => ids({ job_id: await copied() }),
   removeClass: async () => ids({ job_id: await copied() }),
-  deleteAnnotation: async () => {
-    const job_id = await copied();
-    const { items } = await admin.ok<{ items: { annotation_id: string }[] }>(
-      ...(["GET", `/jobs/${job_id}/annotations`] as const),
-    );
-    return ids({ annotation_id: items[0]?.annotation_id as string });
-  },
+  deleteAnnotation: async () => ids(await copiedAnnotation()),
+  addComment: async () => ids(await copiedAnnotation()),
   reviewAnnotations: async () => ids({ job_id: await copied() }),
   relabelAnnotations: async () => ids({ job_id: await copied() }),
   deleteAnnotations: async () => ids({ job_id: await copied() }),
   deleteComment: async () =>
-    ids({ comment_id: await commentOn(base[example("annotation_id")] as string) }),
+    ids({ comment_id: await commentOn((await copiedAnnotation()).annotation_id) }),
+  readAgreement: async () => ids({ with_job_id: await copied() }),
   // Whom frames are assigned to labels them.
   assignFrames: async () => ids({ user_id: engineer.id, job_id: await copied() }),
   moveFrames: async () => ids({ job_id: await copied() }),

@@ -1,6 +1,7 @@
 // Jobs that label, the review of what they found, and datasets.
 
 import type { TaskRoom } from "../tasks/room.ts";
+import { agreementRoutes } from "./collaboration/agreement-routes.ts";
 import { assignmentRoutes } from "./collaboration/assignment-routes.ts";
 import { commentRoutes } from "./collaboration/comment-routes.ts";
 import { forgetArchives } from "./datasets/archive-form.ts";
@@ -26,7 +27,7 @@ export const labeling: TaskRoom = {
   routes: [
     ...[labelRoutes, previewRoutes, jobRoutes],
     ...[classRoutes, reviewRoutes, bulkRoutes, frameRoutes, trackRoutes],
-    ...[commentRoutes, assignmentRoutes],
+    ...[commentRoutes, assignmentRoutes, agreementRoutes],
     ...[exportRoutes, importRoutes, comparisonRoutes],
   ].flat(),
   handlers: {
