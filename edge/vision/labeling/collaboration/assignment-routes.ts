@@ -56,9 +56,9 @@ export const assignmentRoutes: readonly Route[] = [
       tag,
       summary: "Assign frames of a job to people",
       description:
-        "Beyond the contract. Engineers assign any frame to any annotator, engineer or admin of the " +
-        "workspace. Annotators take frames that are nobody's for themselves, and give back their own; " +
-        "frames of others are left as they are and counted as `kept`. Null takes an assignment away. " +
+        "Beyond the contract; for annotators, who take frames that are nobody's and give back their " +
+        "own: frames of others are left as they are and counted as `kept`. An engineer assigns any " +
+        "frame to any annotator, engineer or admin of the workspace. Null takes an assignment away. " +
         "An empty filter names all frames of the job.",
       who: user,
       params: jobId,

@@ -7,7 +7,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
 import type { FrameStage, Overview } from "../../../../shared/wire/labeling.ts";
 import { frameId } from "../../../../shared/wire/vision.ts";
-import type { Database } from "../../../http/database.ts";
+import { batch, type Database } from "../../../http/database.ts";
 import { textList } from "../../base/sql.ts";
 import { addedFrames, inJob, type JobRow } from "../jobs/jobs.ts";
 import { type FrameFilter, matchingFrames, reviewedFrames } from "../review/frames.ts";
@@ -165,45 +165,58 @@ export async function moveFrames(
   return row?.changed ?? 0;
 }
 
+/**
+ * Has the transaction join and group by hashes. Nothing tells Postgres how many frames a job has;
+ * by its guess it would look up each assignment by itself, or sort them all.
+ */
+const BY_HASH = sql`SELECT set_config('enable_nestloop', 'off', true),
+  set_config('enable_sort', 'off', true)`;
+
+/** How many frames have the same people and stage. */
+interface AssignedPart {
+  labeler_id: string | null;
+  reviewer_id: string | null;
+  stage: "label" | "review";
+  done: boolean;
+  frames: number;
+}
+
 /** Frames of a job that wait for review, and what is assigned to each person. */
 export async function assignedFrames(
   database: Database,
   job: JobRow,
 ): Promise<{ inReview: number; people: Overview["people"] }> {
-  // A job without assignments costs one look-up; else they are grouped with the job's frames, as
-  // `matchingFrames` groups its marks.
+  // A job without assignments costs one look-up.
   const any = sql`EXISTS (SELECT FROM frame_assignment WHERE job_id = ${job.id}::uuid)`;
-  const { rows } = await database.execute<{ inReview: number; people: Overview["people"] }>(sql`
-    WITH marked AS (
-      SELECT video_id, unnest(frames) AS frame, true AS own, NULL AS labeler, NULL AS reviewer,
-        NULL AS stage, false AS done FROM job_video WHERE job_id = ${job.id}::uuid AND ${any}
-      UNION ALL SELECT video_id, frame, true, NULL, NULL, NULL, false
-        FROM (${addedFrames(job)}) x WHERE ${any}
-      UNION ALL SELECT video_id, frame_index, false, labeler_id::text, reviewer_id::text, stage,
-        false FROM frame_assignment WHERE job_id = ${job.id}::uuid
-      UNION ALL SELECT video_id, frame_index, false, NULL, NULL, NULL, true
-        FROM (${reviewedFrames(job)}) d WHERE ${any}
-    ), assigned AS (
-      SELECT max(labeler) AS labeler, max(reviewer) AS reviewer, max(stage) AS stage,
-        bool_or(done) AS done FROM marked
-       GROUP BY video_id, frame HAVING bool_or(own) AND max(stage) IS NOT NULL
-    ), parts AS (
-      SELECT labeler, reviewer, stage, done, count(*) AS frames FROM assigned GROUP BY 1, 2, 3, 4
-    ), people AS (
-      SELECT account_id,
-        coalesce(sum(frames) FILTER (WHERE role = 'label' AND NOT is_over), 0)::int AS labeling,
-        coalesce(sum(frames) FILTER (WHERE role = 'label' AND is_over), 0)::int AS labeled,
-        coalesce(sum(frames) FILTER (WHERE role = 'review' AND NOT is_over), 0)::int AS reviewing,
-        coalesce(sum(frames) FILTER (WHERE role = 'review' AND is_over), 0)::int AS reviewed
-        FROM (
-          SELECT labeler AS account_id, 'label' AS role, done OR stage = 'review' AS is_over, frames
-            FROM parts WHERE labeler IS NOT NULL
-          UNION ALL SELECT reviewer, 'review', done, frames FROM parts WHERE reviewer IS NOT NULL) p
-       GROUP BY account_id)
-    SELECT (SELECT coalesce(sum(frames), 0) FROM parts WHERE stage = 'review' AND NOT done)::int
-        AS "inReview",
-      (SELECT coalesce(json_agg(json_build_object('account_id', account_id, 'labeling', labeling,
-          'labeled', labeled, 'reviewing', reviewing, 'reviewed', reviewed) ORDER BY account_id),
-          '[]') FROM people) AS people`);
-  return rows[0] ?? { inReview: 0, people: [] };
+  const [, parts] = await batch<[unknown, AssignedPart]>(database, [
+    BY_HASH,
+    sql`
+    SELECT a.labeler_id, a.reviewer_id, a.stage, d.video_id IS NOT NULL AS done,
+      count(*)::int AS frames
+      FROM frame_assignment a
+      JOIN (SELECT video_id, unnest(frames) AS frame FROM job_video
+             WHERE job_id = ${job.id}::uuid AND ${any}
+            UNION ALL SELECT video_id, frame FROM (${addedFrames(job)}) x WHERE ${any}) f
+        ON f.video_id = a.video_id AND f.frame = a.frame_index
+      LEFT JOIN (SELECT * FROM (${reviewedFrames(job)}) r WHERE ${any}) d
+        ON d.video_id = a.video_id AND d.frame_index = a.frame_index
+     WHERE a.job_id = ${job.id}::uuid GROUP BY 1, 2, 3, 4`,
+  ]);
+  const people = new Map<string, Overview["people"][number]>();
+  type Count = "labeling" | "labeled" | "reviewing" | "reviewed";
+  const add = (id: string | null, what: Count, frames: number) => {
+    if (id === null) return;
+    const none = { labeling: 0, labeled: 0, reviewing: 0, reviewed: 0 };
+    const person = people.get(id) ?? { account_id: id, ...none };
+    people.set(id, { ...person, [what]: person[what] + frames });
+  };
+  let inReview = 0;
+  for (const { labeler_id, reviewer_id, stage, done, frames } of parts) {
+    const isLabeled = done || stage === "review";
+    add(labeler_id, isLabeled ? "labeled" : "labeling", frames);
+    add(reviewer_id, done ? "reviewed" : "reviewing", frames);
+    if (stage === "review" && !done) inReview += frames;
+  }
+  const byId = [...people.values()].sort((one, two) => (one.account_id < two.account_id ? -1 : 1));
+  return { inReview, people: byId };
 }

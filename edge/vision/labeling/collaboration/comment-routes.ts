@@ -132,7 +132,7 @@ export const commentRoutes: readonly Route[] = [
       operationId: "deleteComment",
       tag,
       summary: "Delete a comment",
-      description: "Beyond the contract. For its author, and for admins of the workspace.",
+      description: "Beyond the contract; for annotators their own, for admins any.",
       who: user,
       params: commentId,
       answers: { 204: { description: "the comment is gone" } },

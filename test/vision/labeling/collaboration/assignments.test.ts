@@ -208,7 +208,8 @@ describe("frames", () => {
     await newJob();
     const leaver = await team.colleague("annotator");
     await assign(engineer, { labeler_id: leaver.id, filter: clip(0) });
-    await team.admin.ok("PATCH", `/admin/users/${leaver.id}`, { role: null });
+    const gone = { workspace_id: team.workspaceId, role: null };
+    await team.admin.ok("PATCH", `/admin/users/${leaver.id}`, gone);
     expect(await names(`?assignee=${leaver.id}`)).toHaveLength(5);
     expect(await assign(annotator, { labeler_id: annotator.id, filter: clip(0) })).toEqual({
       changed: 0,
