@@ -198,7 +198,7 @@ export async function assignedFrames(
              WHERE job_id = ${job.id}::uuid AND ${any}
             UNION ALL SELECT video_id, frame FROM (${addedFrames(job)}) x WHERE ${any}) f
         ON f.video_id = a.video_id AND f.frame = a.frame_index
-      LEFT JOIN (SELECT * FROM (${reviewedFrames(job)}) r WHERE ${any}) d
+      LEFT JOIN (${reviewedFrames(job)}) d
         ON d.video_id = a.video_id AND d.frame_index = a.frame_index
      WHERE a.job_id = ${job.id}::uuid GROUP BY 1, 2, 3, 4`,
   ]);
