@@ -245,6 +245,51 @@ export const frameReview = pgTable(
   (table) => [primaryKey({ columns: [table.jobId, table.videoId, table.frameIndex] })],
 );
 
+/**
+ * Who labels and who reviews a frame of a job, and whether its labeler handed it to review. Without
+ * a row a frame is in stage `label` and nobody's. Accounts are named without a reference: rows stay
+ * when a member leaves.
+ */
+export const frameAssignment = pgTable(
+  "frame_assignment",
+  {
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    videoId: uuid("video_id").notNull(),
+    frameIndex: integer("frame_index").notNull(),
+    labelerId: uuid("labeler_id"),
+    reviewerId: uuid("reviewer_id"),
+    stage: text("stage").$type<"label" | "review">().notNull().default("label"),
+  },
+  (table) => [
+    primaryKey({ columns: [table.jobId, table.videoId, table.frameIndex] }),
+    check("frame_assignment_stage", sql`stage IN ('label', 'review')`),
+  ],
+);
+
+/** A person's remark on an annotation. It outlives the annotation, whose deletion can be undone. */
+export const annotationComment = pgTable(
+  "annotation_comment",
+  {
+    id: id(),
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    annotationId: uuid("annotation_id").notNull(),
+    videoId: uuid("video_id").notNull(),
+    frameIndex: integer("frame_index").notNull(),
+    text: text("text").notNull(),
+    authorId: uuid("author_id").notNull(),
+    createdAt: createdAt(),
+    /** The newest change of the text. */
+    updatedAt: instant("updated_at").notNull().defaultNow(),
+    resolvedAt: instant("resolved_at"),
+    resolvedBy: uuid("resolved_by"),
+  },
+  (table) => [index("annotation_comment_job").on(table.jobId, table.createdAt, table.id)],
+);
+
 /** An edit of a job, of one annotation or of thousands; one that was not undone can be. */
 export const change = pgTable(
   "change",

@@ -124,6 +124,10 @@ const AnnotationCounts = z.object({
   rejected: z.number().int(),
 });
 
+/** Where a frame is on its way through a team. */
+export const FrameStage = z.enum(["label", "review", "done"]);
+export type FrameStage = z.infer<typeof FrameStage>;
+
 export const JobFrame = Frame.extend({
   sampled: z.boolean().meta({
     description: "the job labels it; false: somebody drew on it, or reviewed it, all the same",
@@ -133,6 +137,9 @@ export const JobFrame = Frame.extend({
     description: "when somebody marked the frame as reviewed; null: nobody did",
   }),
   reviewed_by: z.uuid().nullable(),
+  labeler_id: z.uuid().nullable(),
+  reviewer_id: z.uuid().nullable(),
+  stage: FrameStage,
 }).meta({ id: "JobFrame" });
 export type JobFrame = z.infer<typeof JobFrame>;
 
@@ -190,6 +197,20 @@ export const Overview = z
     labeled_percentage: z.number().min(0).max(100).meta({
       description: "frames that the segmenter labeled, in percent of those that the job labels",
     }),
+    stages: z
+      .object({ label: z.number().int(), review: z.number().int(), done: z.number().int() })
+      .meta({ description: "frames of the job by stage, `frame_count` together" }),
+    people: z
+      .array(
+        z.object({
+          account_id: z.uuid(),
+          labeling: count("frames that they are to label, in stage `label`"),
+          labeled: count("frames assigned to them as labeler that are in review or done"),
+          reviewing: count("frames that they are to review and that are not done"),
+          reviewed: count("frames assigned to them as reviewer that are done"),
+        }),
+      )
+      .meta({ description: "who has frames assigned to them, also former members" }),
   })
   .meta({ id: "Overview" });
 export type Overview = z.infer<typeof Overview>;

@@ -43,6 +43,8 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   }),
   "POST /jobs/{job_id}/annotations/delete": () => ({ filter: { class_name: "nothing" } }),
   "POST /jobs/{job_id}/frames/review": () => ({ reviewed: true, filter: {} }),
+  "POST /jobs/{job_id}/frames/assign": () => ({ labeler_id: null, filter: {} }),
+  "POST /jobs/{job_id}/frames/stage": () => ({ stage: "review", filter: {} }),
   "POST /jobs/{job_id}/tracks/split": ({ video_id }) => ({ video_id, track_id: 1, index: 1 }),
   "POST /jobs/{job_id}/tracks/merge": ({ video_id }) => ({ video_id, track_id: 1, into: 2 }),
   "POST /jobs/{job_id}/tracks/interpolate": ({ video_id }) => ({ video_id, track_id: 1 }),
@@ -56,6 +58,8 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "POST /models/{model_id}/promote": () => ({ alias: "production" }),
   "POST /models/{model_id}/export": () => ({ format: "onnx" }),
   "PATCH /annotations/{annotation_id}": () => ({ accepted: true }),
+  "POST /annotations/{annotation_id}/comments": () => ({ text: "mine" }),
+  "PATCH /comments/{comment_id}": () => ({ text: "mine now" }),
   "POST /changes/{change_id}/undo": () => ({}),
   "POST /models/{model_id}/activate": () => ({}),
   "PATCH /endpoints/{slug}": () => ({ description: "mine now" }),
@@ -123,6 +127,7 @@ const OWN: Ids = {
 /** The query that a route does not go without; it names what is the tenant's too. */
 const QUERIES: Ids = {
   "/jobs/{job_id}/compare": "?truth_job_id={job_id}",
+  "/jobs/{job_id}/agreement": "?with_job_id={copy_job_id}",
   "/workflows/run/image": "?slug={slug}",
 };
 
@@ -244,6 +249,11 @@ export async function everything(
   const dataset = { project_id, name: "theirs", job_ids: [job_id] };
   const dataset_id = String((await member.ask("POST", "/datasets", dataset)).body.dataset_id);
   await member.ask("POST", `/datasets/${dataset_id}/versions`, {});
+  const copy = await member.ask("POST", `/jobs/${job_id}/duplicate`);
+  const copy_job_id = String(copy.body.job_id);
+  const said = { text: "theirs" };
+  const comment = await member.ask("POST", `/annotations/${annotation_id}/comments`, said);
+  const comment_id = String(comment.body.comment_id);
   const export_id = randomUUID();
   await world.visionDatabase.execute(sql`
     INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key)
@@ -309,7 +319,8 @@ export async function everything(
   const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
-  const labeled = { job_id, annotation_id, change_id, export_id, dataset_id };
+  const jobs = { job_id, copy_job_id, dataset_id };
+  const labeled = { ...jobs, annotation_id, change_id, comment_id, export_id };
   const served = { prediction_id, sam_prediction_id, slug, key_id, experiment_id };
   const workflows = { workflow_run_id, secret_name: "theirs" };
   const fleet = { device_id, target_id, rollout_id };

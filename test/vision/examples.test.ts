@@ -67,6 +67,22 @@ const label = async () => {
 const copied = async () =>
   (await admin.ok<{ job_id: string }>("POST", `/jobs/${jobId}/duplicate`)).job_id;
 
+/** A copy of the job, and one of its annotations. */
+async function copiedAnnotation(): Promise<{ job_id: string; annotation_id: string }> {
+  const job_id = await copied();
+  const { items } = await admin.ok<{ items: { annotation_id: string }[] }>(
+    ...(["GET", `/jobs/${job_id}/annotations`] as const),
+  );
+  return { job_id, annotation_id: items[0]?.annotation_id as string };
+}
+
+/** A comment on an annotation; its id. */
+async function commentOn(annotationId: string): Promise<string> {
+  const path = `/annotations/${annotationId}/comments`;
+  const body = EXAMPLES["addComment.body"];
+  return (await admin.ok<{ comment_id: string }>("POST", path, body)).comment_id;
+}
+
 /** A copy of the job whose cars lie on these tracks, by frame; each is a keyframe. */
 async function tracked(tracks: Record<number, number>): Promise<Preparation> {
   const job_id = await copied();
@@ -164,6 +180,7 @@ beforeAll(async () => {
       job_id: jobId,
       annotation_id: drawn.annotation_id,
       change_id: change?.change_id as string,
+      comment_id: await commentOn(drawn.annotation_id),
       export_id: exported.export_id,
       run_id: runId,
       model_id: model_id as string,
@@ -389,16 +406,17 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
   },
   mergeClasses: async () => ids({ job_id: await copied() }),
   removeClass: async () => ids({ job_id: await copied() }),
-  deleteAnnotation: async () => {
-    const job_id = await copied();
-    const { items } = await admin.ok<{ items: { annotation_id: string }[] }>(
-      ...(["GET", `/jobs/${job_id}/annotations`] as const),
-    );
-    return ids({ annotation_id: items[0]?.annotation_id as string });
-  },
+  deleteAnnotation: async () => ids(await copiedAnnotation()),
+  addComment: async () => ids(await copiedAnnotation()),
   reviewAnnotations: async () => ids({ job_id: await copied() }),
   relabelAnnotations: async () => ids({ job_id: await copied() }),
   deleteAnnotations: async () => ids({ job_id: await copied() }),
+  deleteComment: async () =>
+    ids({ comment_id: await commentOn((await copiedAnnotation()).annotation_id) }),
+  readAgreement: async () => ids({ with_job_id: await copied() }),
+  // Whom frames are assigned to labels them.
+  assignFrames: async () => ids({ user_id: engineer.id, job_id: await copied() }),
+  moveFrames: async () => ids({ job_id: await copied() }),
   reviewFrames: async () => ids({ job_id: await copied() }),
   splitTrack: () => tracked({ 2: 1, 3: 1, 4: 1 }),
   mergeTracks: () => tracked({ 2: 1, 3: 1, 4: 2 }),

@@ -45,6 +45,7 @@ const snapshot = async () => {
     SELECT (SELECT jsonb_agg(p ORDER BY id) FROM project p) AS projects,
       (SELECT jsonb_agg(v ORDER BY id) FROM video v) AS videos,
       (SELECT jsonb_agg(u ORDER BY id) FROM upload u) AS uploads,
+      (SELECT jsonb_agg(c ORDER BY id) FROM annotation_comment c) AS comments,
       (SELECT jsonb_agg(e ORDER BY id) FROM endpoint e) AS endpoints,
       (SELECT jsonb_agg(k ORDER BY id) FROM endpoint_key k) AS endpoint_keys,
       (SELECT jsonb_agg(c ORDER BY id) FROM comparison c) AS comparisons,

@@ -22,6 +22,20 @@ CREATE TABLE "password_reset" (
 	CONSTRAINT "password_reset_hash_unique" UNIQUE("hash")
 );
 --> statement-breakpoint
+CREATE TABLE "annotation_comment" (
+	"id" uuid PRIMARY KEY NOT NULL,
+	"job_id" uuid NOT NULL,
+	"annotation_id" uuid NOT NULL,
+	"video_id" uuid NOT NULL,
+	"frame_index" integer NOT NULL,
+	"text" text NOT NULL,
+	"author_id" uuid NOT NULL,
+	"created_at" timestamp (3) with time zone DEFAULT now() NOT NULL,
+	"updated_at" timestamp (3) with time zone DEFAULT now() NOT NULL,
+	"resolved_at" timestamp (3) with time zone,
+	"resolved_by" uuid
+);
+--> statement-breakpoint
 CREATE TABLE "dataset" (
 	"id" uuid PRIMARY KEY NOT NULL,
 	"workspace_id" uuid NOT NULL,
@@ -75,6 +89,17 @@ CREATE TABLE "dataset_version" (
 	CONSTRAINT "dataset_version_number" UNIQUE("dataset_id","number")
 );
 --> statement-breakpoint
+CREATE TABLE "frame_assignment" (
+	"job_id" uuid NOT NULL,
+	"video_id" uuid NOT NULL,
+	"frame_index" integer NOT NULL,
+	"labeler_id" uuid,
+	"reviewer_id" uuid,
+	"stage" text DEFAULT 'label' NOT NULL,
+	CONSTRAINT "frame_assignment_job_id_video_id_frame_index_pk" PRIMARY KEY("job_id","video_id","frame_index"),
+	CONSTRAINT "frame_assignment_stage" CHECK (stage IN ('label', 'review'))
+);
+--> statement-breakpoint
 ALTER TABLE "invitation" DROP CONSTRAINT "invitation_created_by_account_id_fk";
 --> statement-breakpoint
 ALTER TABLE "invitation" DROP CONSTRAINT "invitation_used_by_account_id_fk";
@@ -88,6 +113,7 @@ ALTER TABLE "audit_entry" ADD COLUMN "token_id" uuid;--> statement-breakpoint
 ALTER TABLE "api_token" ADD CONSTRAINT "api_token_account_id_account_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."account"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "api_token" ADD CONSTRAINT "api_token_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "password_reset" ADD CONSTRAINT "password_reset_account_id_account_id_fk" FOREIGN KEY ("account_id") REFERENCES "public"."account"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "annotation_comment" ADD CONSTRAINT "annotation_comment_job_id_job_id_fk" FOREIGN KEY ("job_id") REFERENCES "public"."job"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset" ADD CONSTRAINT "dataset_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset" ADD CONSTRAINT "dataset_project_id_project_id_fk" FOREIGN KEY ("project_id") REFERENCES "public"."project"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset_job" ADD CONSTRAINT "dataset_job_dataset_id_dataset_id_fk" FOREIGN KEY ("dataset_id") REFERENCES "public"."dataset"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
@@ -95,9 +121,11 @@ ALTER TABLE "dataset_job" ADD CONSTRAINT "dataset_job_job_id_job_id_fk" FOREIGN 
 ALTER TABLE "dataset_side" ADD CONSTRAINT "dataset_side_dataset_id_dataset_id_fk" FOREIGN KEY ("dataset_id") REFERENCES "public"."dataset"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset_version" ADD CONSTRAINT "dataset_version_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset_version" ADD CONSTRAINT "dataset_version_dataset_id_dataset_id_fk" FOREIGN KEY ("dataset_id") REFERENCES "public"."dataset"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "frame_assignment" ADD CONSTRAINT "frame_assignment_job_id_job_id_fk" FOREIGN KEY ("job_id") REFERENCES "public"."job"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 CREATE INDEX "api_token_account" ON "api_token" USING btree ("account_id");--> statement-breakpoint
 CREATE INDEX "api_token_expires" ON "api_token" USING btree ("expires_at");--> statement-breakpoint
 CREATE INDEX "password_reset_expires" ON "password_reset" USING btree ("expires_at");--> statement-breakpoint
+CREATE INDEX "annotation_comment_job" ON "annotation_comment" USING btree ("job_id","created_at","id");--> statement-breakpoint
 CREATE INDEX "dataset_workspace" ON "dataset" USING btree ("workspace_id","created_at");--> statement-breakpoint
 CREATE INDEX "dataset_job_job" ON "dataset_job" USING btree ("job_id");--> statement-breakpoint
 ALTER TABLE "training_run" ADD CONSTRAINT "training_run_dataset_version_id_dataset_version_id_fk" FOREIGN KEY ("dataset_version_id") REFERENCES "public"."dataset_version"("id") ON DELETE set null ON UPDATE no action;--> statement-breakpoint

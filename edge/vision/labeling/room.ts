@@ -1,6 +1,9 @@
 // Jobs that label, the review of what they found, and datasets.
 
 import type { TaskRoom } from "../tasks/room.ts";
+import { agreementRoutes } from "./collaboration/agreement-routes.ts";
+import { assignmentRoutes } from "./collaboration/assignment-routes.ts";
+import { commentRoutes } from "./collaboration/comment-routes.ts";
 import { forgetArchives } from "./datasets/archive-form.ts";
 import { comparisonRoutes } from "./datasets/comparison-routes.ts";
 import { exportEnded, sealExport } from "./datasets/ended.ts";
@@ -25,6 +28,7 @@ export const labeling: TaskRoom = {
   routes: [
     ...[labelRoutes, previewRoutes, jobRoutes],
     ...[classRoutes, reviewRoutes, bulkRoutes, frameRoutes, trackRoutes],
+    ...[commentRoutes, assignmentRoutes, agreementRoutes],
     ...[exportRoutes, importRoutes, comparisonRoutes, datasetRoutes],
   ].flat(),
   handlers: {

@@ -4,7 +4,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
 import { iso } from "../../../../shared/time.ts";
-import type { JobFrame } from "../../../../shared/wire/labeling.ts";
+import type { FrameStage, JobFrame } from "../../../../shared/wire/labeling.ts";
 import { frameId, parseFrameId } from "../../../../shared/wire/vision.ts";
 import { type Database, epochMs } from "../../../http/database.ts";
 import { API } from "../../base/api.ts";
@@ -23,11 +23,59 @@ export interface FrameFilter {
   reviewed?: boolean | undefined;
   /** Which have annotations that are shown, or have none. */
   annotated?: boolean | undefined;
+  stage?: FrameStage | undefined;
+  /**
+   * Account that labels or reviews them, in stage `label` or `review` that does so in this stage;
+   * null: nobody does.
+   */
+  assigneeId?: string | null | undefined;
+  /** Rows of `video_id` and `frame`: only these. */
+  among?: SQL | undefined;
+}
+
+/** Frames that have a mark, as rows of `video_id` and `frame_index`, and whether it is wanted. */
+interface Mark {
+  rows: SQL;
+  wanted: boolean;
+}
+
+/** The marks that a filter asks for. */
+function marksOf(job: JobRow, { reviewed, annotated, among, ...filter }: FrameFilter): Mark[] {
+  const { stage, assigneeId } = filter;
+  const frames = (table: SQL, which: SQL = sql`true`) => sql`
+    SELECT video_id, frame_index FROM ${table} WHERE job_id = ${job.id}::uuid AND ${which}`;
+  const assigned = (which: SQL) => frames(sql`frame_assignment`, which);
+  const roles = [
+    stage !== "review" && sql`labeler_id`,
+    stage !== "label" && sql`reviewer_id`,
+  ].filter((role) => role !== false);
+  const isHeld = sql.join(
+    roles.map((role) =>
+      assigneeId === null ? sql`${role} IS NOT NULL` : sql`${role} = ${assigneeId}::uuid`,
+    ),
+    sql` OR `,
+  );
+  const marks = [
+    reviewed !== undefined && { rows: frames(sql`frame_review`), wanted: reviewed },
+    annotated !== undefined && {
+      rows: frames(sql`frame_count`, sql`pending + accepted + rejected > 0`),
+      wanted: annotated,
+    },
+    stage && { rows: reviewedFrames(job), wanted: stage === "done" },
+    stage &&
+      stage !== "done" && {
+        rows: assigned(sql`stage = 'review'`),
+        wanted: stage === "review",
+      },
+    assigneeId !== undefined && { rows: assigned(sql`(${isHeld})`), wanted: assigneeId !== null },
+    among && { rows: sql`SELECT video_id, frame FROM (${among}) m`, wanted: true },
+  ];
+  return marks.filter((mark) => mark !== false && mark !== undefined);
 }
 
 /** A job's frames by a filter: rows of the video's `position`, `video_id`, `frame`, `sampled`. */
-function matchingFrames(job: JobRow, filter: FrameFilter): SQL {
-  const { videoId, fromIndex, toIndex, reviewed, annotated } = filter;
+export function matchingFrames(job: JobRow, filter: FrameFilter): SQL {
+  const { videoId, fromIndex, toIndex } = filter;
   const named = allOf([
     videoId && sql`video_id = ${videoId}::uuid`,
     fromIndex !== undefined && sql`frame >= ${fromIndex}::int`,
@@ -35,29 +83,25 @@ function matchingFrames(job: JobRow, filter: FrameFilter): SQL {
   ]);
   // Marks are put beside the frames and grouped with them. Nothing tells Postgres how many frames a
   // job has, and a join would look up each mark by itself.
-  const marks = [
-    reviewed !== undefined &&
-      sql`SELECT video_id, frame_index, NULL, true, false FROM frame_review
-        WHERE job_id = ${job.id}::uuid`,
-    annotated !== undefined &&
-      sql`SELECT video_id, frame_index, NULL, false, true FROM frame_count
-        WHERE job_id = ${job.id}::uuid AND pending + accepted + rejected > 0`,
-  ];
+  const marks = marksOf(job, filter);
   const frames = sql.join(
     [
-      sql`SELECT video_id, unnest(frames) AS frame, true AS sampled, false AS reviewed,
-            false AS annotated FROM job_video WHERE job_id = ${job.id}::uuid`,
-      sql`SELECT video_id, frame, false, false, false FROM (${addedFrames(job)}) x`,
-      ...marks.filter((mark) => mark !== false),
+      sql`SELECT video_id, unnest(frames) AS frame, true AS sampled, NULL::int AS mark
+            FROM job_video WHERE job_id = ${job.id}::uuid`,
+      sql`SELECT video_id, frame, false, NULL FROM (${addedFrames(job)}) x`,
+      ...marks.map(
+        ({ rows }, mark) => sql`SELECT m.*, NULL::boolean, ${mark}::int FROM (${rows}) m`,
+      ),
     ],
     sql` UNION ALL `,
   );
   const marked = allOf([
     sql`bool_or(sampled) IS NOT NULL`,
-    reviewed !== undefined && sql`bool_or(reviewed) = ${reviewed}::boolean`,
-    annotated !== undefined && sql`bool_or(annotated) = ${annotated}::boolean`,
+    ...marks.map(
+      ({ wanted }, mark) => sql`coalesce(bool_or(mark = ${mark}::int), false) = ${wanted}::boolean`,
+    ),
   ]);
-  const isMarked = reviewed !== undefined || annotated !== undefined;
+  const isMarked = marks.length > 0;
   return sql`
     SELECT j.position, f.video_id, f.frame, f.sampled FROM (
         SELECT video_id, frame, ${isMarked ? sql`bool_or(sampled) AS sampled` : sql`sampled`}
@@ -67,14 +111,18 @@ function matchingFrames(job: JobRow, filter: FrameFilter): SQL {
 }
 
 /**
+ * Each annotation of a frame that is shown was judged, and there is one. A duplicate needs no
+ * judgement.
+ */
+const JUDGED = sql`(accepted + rejected > 0 AND pending = repeated)`;
+
+/**
  * The frames of a job that people are done with, as rows of `video_id` and `frame_index`: those
- * that somebody marked, and those with annotations of which each that is shown was judged. A
- * duplicate needs no judgement.
+ * that somebody marked, and those whose annotations were judged.
  */
 export const reviewedFrames = ({ id }: Pick<JobRow, "id">): SQL => sql`
   SELECT video_id, frame_index FROM frame_review WHERE job_id = ${id}::uuid
-  UNION SELECT video_id, frame_index FROM frame_count
-   WHERE job_id = ${id}::uuid AND accepted + rejected > 0 AND pending = repeated`;
+  UNION SELECT video_id, frame_index FROM frame_count WHERE job_id = ${id}::uuid AND ${JUDGED}`;
 
 interface FrameRow {
   video_id: string;
@@ -85,6 +133,9 @@ interface FrameRow {
   rejected: number;
   reviewed_ms: number | null;
   reviewed_by: string | null;
+  labeler_id: string | null;
+  reviewer_id: string | null;
+  stage: FrameStage;
 }
 
 /** A page of a job's frames, video by video in the job's order, and how many there are. */
@@ -101,13 +152,18 @@ export async function listFrames(
       SELECT coalesce(json_agg(json_build_object('video_id', p.video_id, 'frame', p.frame,
           'sampled', p.sampled, 'pending', coalesce(n.pending, 0),
           'accepted', coalesce(n.accepted, 0), 'rejected', coalesce(n.rejected, 0),
-          'reviewed_by', r.reviewed_by,
+          'reviewed_by', r.reviewed_by, 'labeler_id', s.labeler_id,
+          'reviewer_id', s.reviewer_id,
+          'stage', CASE WHEN r.job_id IS NOT NULL OR ${JUDGED} THEN 'done'
+            ELSE coalesce(s.stage, 'label') END,
           'reviewed_ms', ${epochMs(sql`r.reviewed_at`)})
           ORDER BY p.position, p.frame), '[]')
         FROM page p LEFT JOIN frame_count n ON n.job_id = ${job.id}::uuid
          AND n.video_id = p.video_id AND n.frame_index = p.frame
         LEFT JOIN frame_review r ON r.job_id = ${job.id}::uuid AND r.video_id = p.video_id
-         AND r.frame_index = p.frame) AS items`);
+         AND r.frame_index = p.frame
+        LEFT JOIN frame_assignment s ON s.job_id = ${job.id}::uuid AND s.video_id = p.video_id
+         AND s.frame_index = p.frame) AS items`);
   const { items = [], total = 0 } = rows[0] ?? {};
   const seconds = await secondsOf(parts, job, items);
   return { items: items.map((row, index) => frameRecord(row, seconds[index] ?? 0)), total };
@@ -128,6 +184,9 @@ const frameRecord = (row: FrameRow, seconds: number): JobFrame => ({
   },
   reviewed_at: row.reviewed_ms === null ? null : iso(row.reviewed_ms),
   reviewed_by: row.reviewed_by,
+  labeler_id: row.labeler_id,
+  reviewer_id: row.reviewer_id,
+  stage: row.stage,
 });
 
 /** The true times of a page's frames, seconds; one read of the store for each video. */
@@ -171,6 +230,20 @@ export function markMatching(
 }
 
 /**
+ * Frames that a body's filter names by their ids, as rows of `video_id` and `frame`; fails with
+ * `invalid_request` for an id that is none.
+ */
+export function framesOfIds(ids: readonly string[]): SQL {
+  const given = ids.map((id) => {
+    const frame = parseFrameId(id);
+    if (!frame) throw new Failure("invalid_request", "filter.frame_ids: one of them is none");
+    return { video_id: frame.videoId, frame: frame.index };
+  });
+  return sql`SELECT DISTINCT video_id, frame FROM jsonb_to_recordset(
+    ${JSON.stringify(given)}::jsonb) g(video_id uuid, frame int)`;
+}
+
+/**
  * Marks frames of a job's range as reviewed, or as not; one that the job does not label becomes a
  * frame of it by that. Tells how many that changed; fails with `not_found` for a frame that is not
  * in the range, and with `invalid_request` for an id that is none.
@@ -180,13 +253,7 @@ export async function markFrames(
   job: JobRow,
   { ids, reviewed, actorId }: { ids: readonly string[]; reviewed: boolean; actorId: string },
 ): Promise<number> {
-  const given = ids.map((id) => {
-    const frame = parseFrameId(id);
-    if (!frame) throw new Failure("invalid_request", "filter.frame_ids: one of them is none");
-    return { video_id: frame.videoId, frame: frame.index };
-  });
-  const frames = sql`SELECT DISTINCT video_id, frame FROM jsonb_to_recordset(
-    ${JSON.stringify(given)}::jsonb) g(video_id uuid, frame int)`;
+  const frames = framesOfIds(ids);
   const { rows } = await database.execute<{ video_id: string; frame: number }>(sql`
     SELECT g.video_id, g.frame FROM (${frames}) g WHERE NOT EXISTS (
       SELECT FROM job_video jv JOIN job j ON j.id = jv.job_id JOIN video v ON v.id = jv.video_id

@@ -6,15 +6,14 @@ import { whole } from "../../../../shared/scalars.ts";
 import { Bbox } from "../../../../shared/tasks/tasks.ts";
 import { Annotation, AnnotationPage, Change } from "../../../../shared/wire/labeling.ts";
 import { FrameId } from "../../../../shared/wire/vision.ts";
-import type { Database } from "../../../http/database.ts";
 import { json, jsonBody } from "../../../http/route.ts";
 import { user } from "../../auth/audience.ts";
-import { allow, type Caller, callerOf, workspacesOf } from "../../auth/scope.ts";
+import { allow, callerOf, workspacesOf } from "../../auth/scope.ts";
 import { type Route, route } from "../../base/route.ts";
 import { ClassName } from "../classes.ts";
 import { jobFor, jobId } from "../jobs/access.ts";
+import { annotationFor, annotationId } from "./annotation-access.ts";
 import { listAnnotations, ORDERS } from "./annotation-pages.ts";
-import { findAnnotation } from "./annotations.ts";
 import { jobOfChange, listChanges, undoChange } from "./changes.ts";
 import { EditRecord, editRecord } from "./edit-record.ts";
 import { deleteAnnotation, drawAnnotation, editAnnotation } from "./edits.ts";
@@ -25,7 +24,6 @@ const PAGE_MAX = 1_000;
 const CHANGES_MAX = 200;
 const tag = "Review";
 
-const annotationId = z.object({ annotation_id: z.uuid() });
 /** Corners of polygons lie in frames, or not far out. */
 const COORDINATE_MAX = 1_000_000;
 const Polygon = z
@@ -62,15 +60,6 @@ const DrawBody = z.strictObject({
     description: "the track that the box continues, or begins",
   }),
 });
-
-async function annotationFor(database: Database, caller: Caller, id: string) {
-  const found = await findAnnotation(database, id);
-  if (!found || !workspacesOf(caller).includes(found.workspaceId)) {
-    throw new Failure("not_found", "no such annotation in your workspaces");
-  }
-  allow(caller, found.workspaceId, "annotator");
-  return found;
-}
 
 /** Routes of review. */
 export const reviewRoutes: readonly Route[] = [

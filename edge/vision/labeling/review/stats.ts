@@ -4,6 +4,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import type { JobClass, Overview, Stats } from "../../../../shared/wire/labeling.ts";
 import type { Database } from "../../../http/database.ts";
+import { assignedFrames } from "../collaboration/assignments.ts";
 import { addedFrames, type JobRow } from "../jobs/jobs.ts";
 import { CONFIDENCE_STEPS } from "./annotation-pages.ts";
 import { reviewedFrames } from "./frames.ts";
@@ -52,8 +53,9 @@ export async function overviewOf(
   job: JobRow,
   framesDone: number,
 ): Promise<Overview> {
-  const [classes, { rows }] = await Promise.all([
+  const [classes, { inReview, people }, { rows }] = await Promise.all([
     listClasses(database, job, { duplicates: false }),
+    assignedFrames(database, job),
     database.execute<OverviewCounts>(sql`
       SELECT (SELECT count(*) FROM frame_count
           WHERE job_id = ${job.id}::uuid AND pending + accepted > repeated)::int
@@ -73,6 +75,12 @@ export async function overviewOf(
     per_class: classes.map((one) => ({ class: one.class, count: one.annotations })),
     completion_percentage: percentage(counts.reviewedFrames, framesTotal),
     labeled_percentage: percentage(framesDone, job.framesTotal),
+    stages: {
+      label: Math.max(framesTotal - inReview - counts.reviewedFrames, 0),
+      review: inReview,
+      done: counts.reviewedFrames,
+    },
+    people,
   };
 }
 

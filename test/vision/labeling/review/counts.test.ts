@@ -256,6 +256,7 @@ async function compare(id: string) {
   const all = FRAMES * videos.length;
   const reviewed = new Set([...done, ...marked]).size;
   expect(overview.completion_percentage).toBeCloseTo((100 * reviewed) / all, 6);
+  expect(overview.stages).toEqual({ label: all - reviewed, review: 0, done: reviewed });
 
   const frames = JobFramePage.parse(await admin.ok("GET", `/jobs/${id}/frames`));
   for (const { frame_id, annotations } of frames.items) {

@@ -132,6 +132,9 @@ describe("a job's frames", () => {
       annotations: { total: 1, pending: 1, accepted: 0, rejected: 0 },
       reviewed_at: null,
       reviewed_by: null,
+      labeler_id: null,
+      reviewer_id: null,
+      stage: "label",
     });
     const [first, second] = [
       await framesOf(id, "?limit=3"),

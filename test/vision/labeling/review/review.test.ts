@@ -318,6 +318,8 @@ describe("numbers", () => {
       // On six frames each annotation is judged.
       completion_percentage: 60,
       labeled_percentage: 100,
+      stages: { label: 4, review: 0, done: 6 },
+      people: [],
     });
     const stats = Stats.parse(await viewer.ok("GET", `/jobs/${id}/stats`));
     expect(stats).toMatchObject({
