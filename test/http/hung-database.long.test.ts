@@ -20,7 +20,14 @@ import { Secret } from "../../shared/secret.ts";
 import { MINUTE, systemClock } from "../../shared/time.ts";
 import { describeApi } from "../support/common-routes.ts";
 import { type Cuttable, cuttable } from "../support/cuttable.ts";
-import { BODIES, BY_BODY, everything, filled, type Ids } from "../support/everything.ts";
+import {
+  BODIES,
+  BY_BODY,
+  everything,
+  filled,
+  type Ids,
+  isOperatorsOwn,
+} from "../support/everything.ts";
 import { form, mp4 } from "../support/media.ts";
 import { CAPABILITIES, registerTestNode } from "../support/nodes.ts";
 import { beginTransaction, type Transaction } from "../support/transactions.ts";
@@ -143,6 +150,9 @@ const MORE_BODIES: Record<string, object> = {
   "POST /auth/login": { email: "a@b.cd", password: PASSWORD },
   "POST /auth/refresh": { refresh_token: "x" },
   "POST /auth/password": { current_password: PASSWORD, new_password: `${PASSWORD}!` },
+  "POST /auth/password-reset": { code: "x", password: PASSWORD },
+  "POST /auth/tokens": { name: "hung", role: "viewer" },
+  "POST /auth/me/delete": { password: "not the password" },
   "POST /admin/workspaces": { name: "hung" },
   "POST /admin/invitations": {},
   "POST /auth/invitation": { invitation: "x" },
@@ -194,7 +204,10 @@ async function visionRequests(): Promise<Request[]> {
       const route = `${method} ${own}`;
       if (!("503" in responses) || OTHERS.test(route)) return [];
       // A request may reach the database when it is back: what ends a session ends nobody's here.
-      const person = own.startsWith("/admin/incidents") ? operator : owner;
+      const byOperator = own.startsWith("/admin/incidents") || isOperatorsOwn(route);
+      const person = byOperator ? operator : owner;
+      // Nobody's account is deleted either.
+      const named = isOperatorsOwn(route) ? {} : ids;
       const { tokens } = own.startsWith("/auth/") ? leaving : person;
       const user = own.startsWith("/node/") ? nodeToken : `Bearer ${tokens.access_token}`;
       const bearer = OF_DEVICES.test(own) ? "Bearer vdt_unheard-of" : user;
@@ -202,7 +215,7 @@ async function visionRequests(): Promise<Request[]> {
         {
           url: world.urls.vision,
           method,
-          path: API + (filled(own, ids) ?? own).replace(/\{\w+\}/g, () => randomUUID()),
+          path: API + (filled(own, named) ?? own).replace(/\{\w+\}/g, () => randomUUID()),
           headers: { Authorization: bearer },
           body: MORE_BODIES[route] ?? (BODIES[route] ?? BY_BODY[route])?.(ids),
         },
