@@ -44,8 +44,8 @@ const figuresOf = (tally: Tally) => ({
 });
 
 /**
- * The agreement of two jobs on the frames that both have labeled. Fails with `invalid_request` where
- * the jobs are of two projects, have no frame in common, or are too large to compare at once.
+ * The agreement of two jobs on the frames that both have labeled. Fails with `invalid_request`
+ * where the jobs are of two projects, have no frame in common, or are too large to compare at once.
  */
 export async function jobAgreement(
   database: Database,

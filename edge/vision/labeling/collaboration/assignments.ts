@@ -1,7 +1,7 @@
-// Frames of a job in the hands of people: who labels and who reviews each, and the stages from label
-// to review. A frame is done by the rule of `reviewedFrames`, whatever its row says. Only frames of
-// the job are assigned; a row whose frame left the job, as when its only box is deleted, counts
-// nowhere.
+// Frames of a job in the hands of people: who labels and who reviews each, and the stages from
+// label to review. A frame is done by the rule of `reviewedFrames`, whatever its row says. Only
+// frames of the job are assigned; a row whose frame left the job, as when its only box is deleted,
+// counts nowhere.
 
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
@@ -109,7 +109,7 @@ const sharedAmong = (accounts: readonly string[]): SQL => {
     ->> (ntile(${accounts.length}::int) OVER (ORDER BY position, frame) - 1))::uuid`;
 };
 
-/** Fails with `invalid_request` for an account that is not at least an annotator of the workspace. */
+/** Fails with `invalid_request` for an account that is no annotator of the workspace, or above. */
 async function assertMembers(
   database: Database,
   { workspaceId }: JobRow,

@@ -49,7 +49,7 @@ export function matchBoxes(
         candidates.push({ ...pair, ranks: [Math.min(a, b), Math.max(a, b)] });
       }
     }
-    // Of pairs that overlap alike the order must not depend on whose box is whose.
+    // The order of pairs that overlap alike must not depend on whose box is whose.
     candidates.sort(
       (one, two) => two.iou - one.iou || one.ranks[0] - two.ranks[0] || one.ranks[1] - two.ranks[1],
     );

@@ -57,8 +57,8 @@ export const tooMany = (bound: string) =>
 
 /**
  * How many frames the jobs have labeled, and those of both with their annotations, in the order of
- * the job's videos. Fails with `invalid_request` where the jobs are of two projects, have no frame in
- * common, or are too large to compare at once.
+ * the job's videos. Fails with `invalid_request` where the jobs are of two projects, have no frame
+ * in common, or are too large to compare at once.
  */
 export async function annotationsOnBoth(
   database: Database,

@@ -1,5 +1,5 @@
-// Boxes of two people matched: against a matcher that looks at all pairs anew for each one it takes,
-// against the best matching there is, and from either side.
+// Boxes of two people matched: against a matcher that looks at all pairs anew for each one it
+// takes, against the largest matching there is, and from either side.
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -38,7 +38,7 @@ const turned = (pairs: BoxPair[]) =>
 const sizeOf = (pairs: readonly unknown[]) => pairs.length;
 
 /** The most pairs of one class that there may be, by trying all. */
-function mostPairs(
+function pairsMax(
   own: readonly LabeledBox[],
   others: readonly LabeledBox[],
   iouMin: number,
@@ -48,13 +48,13 @@ function mostPairs(
   const partners = others.filter(
     (other) => other.class === first.class && iou(first.bbox, other.bbox) >= iouMin,
   );
-  const without = mostPairs(rest, others, iouMin);
+  const without = pairsMax(rest, others, iouMin);
   return partners.reduce(
     (best, partner) =>
       Math.max(
         best,
         1 +
-          mostPairs(
+          pairsMax(
             rest,
             others.filter((one) => one !== partner),
             iouMin,
@@ -121,9 +121,9 @@ describe("boxes of two people", () => {
     fc.assert(
       fc.property(boxes, boxes, threshold, (own, others, iouMin) => {
         const found = sizeOf(matchBoxes(own, others, iouMin).matched);
-        const most = mostPairs(own, others, iouMin);
+        const max = pairsMax(own, others, iouMin);
         // A pair that is taken stands in the way of two others at most.
-        expect([found <= most, 2 * found >= most]).toEqual([true, true]);
+        expect([found <= max, 2 * found >= max]).toEqual([true, true]);
       }),
       { numRuns: 500 },
     );
