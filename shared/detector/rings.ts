@@ -97,6 +97,23 @@ export function ringOfRunLengths(mask: RunLengths, budget: MaskBudget): number[]
   return kept(rings.length > 0 ? joined(rings, budget) : null, budget);
 }
 
+/** Pixels of a mask that take as long to look through as one step. */
+const PIXELS = 50;
+
+/**
+ * The ring of a mask whose run lengths go row by row, `size` being its height and width; null for
+ * an empty mask.
+ */
+export function ringOfRows(
+  { size: [height, width], counts }: RunLengths,
+  budget: MaskBudget,
+): number[] | null {
+  spend(budget, "steps", (height * width) / PIXELS);
+  // Read column by column it is the same mask with its axes exchanged.
+  const ring = ringOfRunLengths({ size: [width, height], counts }, budget);
+  return ring && cornersOf(ring).flatMap(([x, y]) => [y, x]);
+}
+
 function kept(ring: Ring | null, budget: MaskBudget): number[] | null {
   spend(budget, "numbers", ring?.length ?? 0);
   return ring && [...ring];

@@ -1,4 +1,5 @@
-// What an archive's texts are labels of: COCO, Pascal VOC, CVAT or YOLO, told by what they hold.
+// The format of an archive's texts, told by what they hold: COCO, Pascal VOC, CVAT, YOLO, LabelMe
+// or Label Studio.
 
 import { parse } from "yaml";
 import { type MaskBudget, maskBudget } from "../../../../shared/detector/rings.ts";
@@ -7,6 +8,8 @@ import type { ExportFormat } from "../../../../shared/tasks/tasks.ts";
 import { ClassName } from "../classes.ts";
 import type { ArchiveContent, ArchiveText } from "./archive.ts";
 import { Coco, cocoLabels, isPosed } from "./coco-labels.ts";
+import { isLabelStudio, labelStudioLabels } from "./label-studio-labels.ts";
+import { isLabelme, type LabelmeFile, labelmeFile, labelmeLabels } from "./labelme-labels.ts";
 import {
   CLASSES_MAX,
   counted,
@@ -21,17 +24,23 @@ import {
 import { cvatLabels, openXml, type VocFile, vocFile, vocLabels } from "./xml-labels.ts";
 import { type YoloClasses, yoloLabels } from "./yolo-labels.ts";
 
-/** The formats of archives: those that are exported, where YOLO's with masks are YOLO's too. */
-export type ArchiveFormat = Exclude<ExportFormat, "yolo-seg">;
+/**
+ * The formats of archives: those that are exported, where YOLO's with masks are YOLO's too, and
+ * those of tools that annotate.
+ */
+export type ArchiveFormat = Exclude<ExportFormat, "yolo-seg"> | "labelme" | "label-studio";
 /** What an archive of each format holds. */
 export const ARCHIVE_CONTENTS: Readonly<Record<ArchiveFormat, string>> = {
   coco: "COCO JSON",
   voc: "Pascal VOC XML",
   cvat: "XML of CVAT for images 1.1",
   yolo: "YOLO texts with data.yaml or classes.txt",
+  labelme: "LabelMe's JSON",
+  "label-studio": "Label Studio's JSON or JSON-MIN",
 };
 export const ARCHIVE_FORMATS = Object.keys(ARCHIVE_CONTENTS) as ArchiveFormat[];
 
+const JSON_FORMATS: readonly ArchiveFormat[] = ["coco", "labelme", "label-studio"];
 const NAMED_MAX = 10;
 /** Where an export of ours lists its images with their frames. */
 const FRAMES = /(^|\/)frames\.csv$/i;
@@ -47,6 +56,8 @@ interface LabelFiles extends Record<ArchiveFormat, unknown[]> {
   cvat: Labels[];
   /** Label texts. */
   yolo: ArchiveText[];
+  labelme: LabelmeFile[];
+  "label-studio": Labels[];
   others: string[];
 }
 
@@ -58,7 +69,8 @@ export function archiveLabels(
   { texts, images, others }: ArchiveContent,
   { format, isKnown }: { format: ArchiveFormat | undefined; isKnown: (file: string) => boolean },
 ): Labels {
-  const sorted = sort(texts, format);
+  const budget = maskBudget();
+  const sorted = sort(texts, format, budget);
   const present = ARCHIVE_FORMATS.filter((one) => sorted[one].length > 0);
   const [only] = present;
   if (present.length > 1) {
@@ -68,7 +80,6 @@ export function archiveLabels(
     const wanted = format ? `${format} labels` : `labels: ${ARCHIVE_FORMATS.join(", ")}`;
     throw refusal(`the archive holds no ${wanted}`);
   }
-  const budget = maskBudget();
   const read: Record<ArchiveFormat, () => Labels> = {
     coco: () => cocoDocuments(sorted.coco, budget),
     voc: () => vocLabels(sorted.voc, isKnown),
@@ -82,6 +93,8 @@ export function archiveLabels(
       }));
       return yoloLabels(read, "labels");
     },
+    labelme: () => labelmeLabels(sorted.labelme, isKnown),
+    "label-studio": () => together(sorted["label-studio"]),
   };
   const labels = read[only]();
   checkClasses(labels.classes);
@@ -103,15 +116,31 @@ export function archiveLabels(
 }
 
 /** The texts by format; with a format named, the others' are beside it. */
-function sort(texts: readonly ArchiveText[], format: ArchiveFormat | undefined): LabelFiles {
-  const sorted: LabelFiles = { coco: [], voc: [], cvat: [], yolo: [], others: [] };
+function sort(
+  texts: readonly ArchiveText[],
+  format: ArchiveFormat | undefined,
+  budget: MaskBudget,
+): LabelFiles {
+  const sorted: LabelFiles = {
+    coco: [],
+    voc: [],
+    cvat: [],
+    yolo: [],
+    labelme: [],
+    "label-studio": [],
+    others: [],
+  };
   const inLabels = texts.some(({ name: file }) => /(^|\/)labels\/.*\.txt$/i.test(file));
   const wants = (one: ArchiveFormat) => format === undefined || format === one;
   for (const { name: file, text } of texts) {
     const [extension = ""] = /[^.]*$/.exec(file.toLowerCase()) ?? [];
-    if (extension === "json" && wants("coco")) {
+    if (extension === "json" && JSON_FORMATS.some(wants)) {
       const document = jsonOf(file, text);
-      if (isCoco(document)) sorted.coco.push({ name: file, document });
+      if (wants("coco") && isCoco(document)) sorted.coco.push({ name: file, document });
+      else if (wants("labelme") && isLabelme(document))
+        sorted.labelme.push(labelmeFile(file, document, budget));
+      else if (wants("label-studio") && isLabelStudio(document))
+        sorted["label-studio"].push(labelStudioLabels(file, document, budget));
       else sorted.others.push(file);
     } else if (extension === "xml" && (wants("voc") || wants("cvat"))) {
       const xml = openXml(file, text);

@@ -1,24 +1,22 @@
 // Pascal VOC's and CVAT's XML as labels.
 
 import { parseXml, XmlElement } from "@rgrove/parse-xml";
-import {
-  BrokenMask,
-  boxAround,
-  isRectangle,
-  type MaskBudget,
-  maskBudget,
-  ringOfPolygons,
-} from "../../../../shared/detector/rings.ts";
+import { maskBudget } from "../../../../shared/detector/rings.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Bbox } from "../../../../shared/tasks/tasks.ts";
 import {
   boxShape,
+  count,
   counted,
+  countNotes,
   distinct,
   imageBeside,
   imageOfText,
   type Label,
   type Labels,
+  NO_AREAS,
+  ringShape,
+  sumOf,
   unitOf,
 } from "./labels.ts";
 
@@ -77,26 +75,6 @@ const sideOf = (text: string): number | undefined => {
   const side = numberOf(text);
   return side > 0 && Number.isFinite(side) ? side : undefined;
 };
-
-/** The mask of polygons: a rectangle is its box; without an area it is left out, and counted. */
-function ringShape(
-  file: string,
-  rings: number[][],
-  budget: MaskBudget,
-): Pick<Label, "box" | "polygon"> {
-  if (rings.flat().some((value) => !Number.isFinite(value))) {
-    throw refusal(file, "a polygon's corners must be numbers");
-  }
-  try {
-    const ring = ringOfPolygons(rings, budget);
-    return ring && isRectangle(ring)
-      ? { box: boxAround(ring), polygon: null }
-      : { box: null, polygon: ring ?? [] };
-  } catch (thrown) {
-    if (thrown instanceof BrokenMask) throw refusal(file, thrown.message);
-    throw thrown;
-  }
-}
 
 /** An object's box, where one is told, and its outline. */
 function shapeOf(
@@ -254,7 +232,7 @@ export function cvatLabels({ name: file, root }: XmlFile): Labels {
       const own = shape.attributes;
       const ring = shape.name === "polygon" ? (own.points ?? "").split(/[;,]/).map(numberOf) : null;
       if (!ring && shape.name !== "box") {
-        if (shape.name !== TAG) leftOut.set(shape.name, (leftOut.get(shape.name) ?? 0) + 1);
+        if (shape.name !== TAG) count(leftOut, shape.name);
         return [];
       }
       if (!own.label) throw refusal(file, "a shape has no label");
@@ -279,13 +257,12 @@ export function cvatLabels({ name: file, root }: XmlFile): Labels {
   const { images: once, notes } = distinct(
     images.map(({ attributes }) => imageIn(file, attributes.name ?? "")),
   );
-  const kinds = [...leftOut].map(([kind, count]) => `${count} ${kind}`).join(", ");
   return {
     images: once,
     labels,
     classes: [...new Set([...listed.filter((name) => name !== ""), ...classesOf(labels)])],
-    leftOut: [...leftOut.values()].reduce((total, count) => total + count, 0),
-    notes: [...notes, ...(kinds ? [`left out, as neither boxes nor polygons: ${kinds}`] : [])],
+    leftOut: sumOf(leftOut),
+    notes: [...notes, ...countNotes(NO_AREAS, leftOut)],
     frameIds: new Map(),
   };
 }
