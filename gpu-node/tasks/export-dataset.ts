@@ -5,7 +5,6 @@
 import { readFile, rm } from "node:fs/promises";
 import { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
-import { exportStem, exportSuffix } from "../../shared/wire/labeling.ts";
 import { frameId } from "../../shared/wire/vision.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { openFootage } from "../media/footage.ts";
@@ -14,6 +13,7 @@ import { uploadFile } from "../objects/transfer.ts";
 import { createZip, type ZipWriter } from "../objects/zip-writer.ts";
 import { cocoLayout } from "./coco-layout.ts";
 import { cvatLayout } from "./cvat-layout.ts";
+import { extensionOf, imageNames } from "./export-names.ts";
 import type { Annotation, ExportedImage, Layout, LayoutOptions } from "./layout.ts";
 import type { RunnerContext } from "./runner-context.ts";
 import { vocLayout } from "./voc-layout.ts";
@@ -66,7 +66,7 @@ async function readManifest({ manifest }: TaskPayload<"export">, context: Runner
 }
 
 async function writeDataset(
-  { format, rectangles, videos }: TaskPayload<"export">,
+  { format, names, rectangles, videos }: TaskPayload<"export">,
   manifest: ExportManifest,
   zip: ZipWriter,
   context: RunnerContext,
@@ -75,7 +75,7 @@ async function writeDataset(
   const sources = new Map(videos.map((source) => [source.key, source]));
   const summary = new Summary(manifest);
   const total = manifest.videos.reduce((sum, { frames }) => sum + frames.length, 0);
-  const stems = uniqueStems(manifest.videos);
+  const namesOf = imageNames(manifest.videos, names);
   // What the images are called in the service: an import knows them again whatever their names.
   const frames = ["image,frame_id\n"];
   let done = 0;
@@ -92,8 +92,8 @@ async function writeDataset(
         const { width, height } = pixels;
         const annotations = frame.annotations.flatMap((one) => within(one, { width, height }));
         const original = await footage.original();
-        const extension = original?.extension ?? ".jpg";
-        const name = `${stems[videoIndex]}_${String(index).padStart(6, "0")}${extension}`;
+        const kind = original?.extension ?? ".jpg";
+        const name = `${namesOf[videoIndex]?.(index)}${extensionOf(video, { names, kind })}`;
         const own = frameId(video.video_id, index);
         const image = { name, split: frame.split, frameId: own, width, height, annotations };
         await zip.add(layout.imagePath(image), original?.bytes ?? (await toJpeg(pixels)));
@@ -124,24 +124,6 @@ function within(
   if (bbox[2] <= bbox[0] || bbox[3] <= bbox[1]) return [];
   const polygon = one.polygon?.map((corner, at) => (at % 2 ? y(corner) : x(corner))) ?? null;
   return [{ ...one, bbox, polygon }];
-}
-
-/**
- * File names' stems, made safe in any archive reader; unique also where case does not count. Those
- * that are alike all carry what tells their videos apart, by which an import knows them again.
- */
-export function uniqueStems(videos: readonly { filename: string; video_id: string }[]): string[] {
-  const alike = Map.groupBy(videos, ({ filename }) => exportStem(filename).toLowerCase());
-  const taken = new Set<string>();
-  return videos.map(({ filename, video_id }) => {
-    const stem = exportStem(filename);
-    const isAlone = alike.get(stem.toLowerCase())?.length === 1;
-    const wanted = isAlone ? stem : `${stem}${exportSuffix(video_id)}`;
-    let unique = wanted;
-    for (let count = 2; taken.has(unique.toLowerCase()); count++) unique = `${wanted}-${count}`;
-    taken.add(unique.toLowerCase());
-    return unique;
-  });
 }
 
 /** Counts by split and class. */

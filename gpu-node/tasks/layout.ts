@@ -10,7 +10,10 @@ export type Annotation = Frame["annotations"][number];
 
 /** An image of the dataset as it was put into the archive. */
 export interface ExportedImage {
-  /** File name without its folder; without its extension, too, it is unique in the archive. */
+  /**
+   * Path below the folder of images: a file name, with the still's own folders before it where names
+   * are original. Without its extension, too, it is unique in the archive.
+   */
   name: string;
   split: Frame["split"];
   /** Id of the frame that it shows. */

@@ -15,6 +15,8 @@ export const ExportManifest = z.object({
     z.object({
       video_id: z.string(),
       filename: z.string(),
+      /** Whether it is a still image; manifests of earlier releases do not say. */
+      still: z.boolean().optional(),
       key: z.string(),
       width: z.number().int(),
       height: z.number().int(),

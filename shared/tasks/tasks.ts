@@ -41,6 +41,10 @@ export const EXPORT_CONTENTS = {
 export type ExportFormat = keyof typeof EXPORT_CONTENTS;
 export const EXPORT_FORMATS = Object.keys(EXPORT_CONTENTS) as ExportFormat[];
 
+/** What an export calls its images: stills as frames of videos are called, or as they came. */
+export const EXPORT_NAMES = ["frames", "original"] as const;
+export type ExportNames = (typeof EXPORT_NAMES)[number];
+
 /** What to look for. Text is grounded in the segmenter's vocabulary, or refused. */
 export const Prompt = z.discriminatedUnion("kind", [
   z.object({ kind: z.literal("text"), class_name: z.string(), text: z.string() }),
@@ -331,6 +335,7 @@ export const TASK_KINDS = {
       format: z.enum(EXPORT_FORMATS),
       /** Whether a box without a mask gets its rectangle as polygon, in `coco` and `yolo-seg`. */
       rectangles: z.boolean(),
+      names: z.enum(EXPORT_NAMES).default("frames"),
       manifest: ObjectSource,
       /** The manifest's videos, by key: only a payload's references are given addresses. */
       videos: z.array(ObjectSource),

@@ -102,7 +102,10 @@ export function archiveLabels(
   const more = ignored.length > NAMED_MAX ? ", …" : "";
   return {
     ...labels,
-    frameIds: oneIdEach([...framesNamed(texts, labels.images), ...labels.frameIds]),
+    frameIds: oneIdEach([
+      ...framesNamed(texts, { images: labels.images, isOfTexts: only === "yolo" }),
+      ...labels.frameIds,
+    ]),
     notes: [
       ...labels.notes,
       ...(images > 0 ? [`${counted(images, "image")} of the archive not taken: upload them`] : []),
@@ -218,25 +221,54 @@ function objectsOf({ file, coco }: { file: string; coco: ReturnType<typeof cocoO
   );
 }
 
-/** The frames that exports of ours name for their images: `image,frame_id` a line. */
-function framesNamed(texts: readonly ArchiveText[], images: readonly string[]): [string, string][] {
+/** An export's list of images with their frames, `image,frame_id` a line. */
+interface FrameList {
+  /** Where it lies. */
+  folder: string;
+  /** Frames by the path of their image, without its extension. */
+  byPath: Map<string, string>;
+  /** Frames by the file name alone, where only one has it. */
+  byStem: Map<string, string | null>;
+}
+
+const withoutSuffix = (path: string) => path.replace(/\.[^./]*$/, "");
+
+/**
+ * Frames that exports of ours name for their images: by the path, or where the images were moved, by
+ * a file name that is the only one. Labels that are texts lie in folders by split as images do, and
+ * have no extension.
+ */
+function framesNamed(
+  texts: readonly ArchiveText[],
+  { images, isOfTexts }: { images: readonly string[]; isOfTexts: boolean },
+): [string, string][] {
   const lists = texts
     .filter(({ name: file }) => FRAMES.test(file))
-    .map(({ name: file, text }) => {
-      // In one export each is the only one of its name without folders and extension.
-      const frames = text.split("\n").map((line): [string, string] => {
-        const comma = line.lastIndexOf(",");
-        return [stemOf(imageName(line.slice(0, Math.max(comma, 0)))), line.slice(comma + 1).trim()];
-      });
-      return { folder: imageBeside(file, ""), frames: new Map(frames) };
-    })
+    .map(({ name: file, text }) => frameList(imageBeside(file, ""), text, isOfTexts))
     // The nearest list comes first.
     .toSorted((one, other) => other.folder.length - one.folder.length);
   return images.flatMap((image): [string, string][] => {
     const list = lists.find(({ folder }) => image.startsWith(folder));
-    const frameId = list?.frames.get(stemOf(image));
+    const own = list ? image.slice(list.folder.length) : image;
+    const frameId =
+      list?.byPath.get(isOfTexts ? own : withoutSuffix(own)) ?? list?.byStem.get(stemOf(own));
     return frameId ? [[image, frameId]] : [];
   });
+}
+
+function frameList(folder: string, text: string, isOfTexts: boolean): FrameList {
+  const byPath = new Map<string, string>();
+  const byStem = new Map<string, string | null>();
+  for (const line of text.split("\n")) {
+    const comma = line.lastIndexOf(",");
+    const path = line.slice(0, Math.max(comma, 0));
+    const frameId = line.slice(comma + 1).trim();
+    const own = isOfTexts ? path : path.replace(/^images\/(train|val)\//, "");
+    byPath.set(withoutSuffix(imageName(own)), frameId);
+    const stem = stemOf(imageName(path));
+    byStem.set(stem, byStem.has(stem) ? null : frameId);
+  }
+  return { folder, byPath, byStem };
 }
 
 function cocoOf(file: string, document: unknown) {

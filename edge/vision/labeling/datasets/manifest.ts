@@ -42,6 +42,7 @@ const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
 
 interface ManifestVideo extends HashedVideo {
   filename: string;
+  still: boolean;
   storage_key: string;
   bytes: number;
   width: number;
@@ -248,7 +249,7 @@ async function listVideos(
     WITH labeled AS (
       SELECT video_id, array_to_json(array_agg(frame ORDER BY frame)) AS frames
         FROM (${frames}) f GROUP BY video_id)
-    SELECT v.id, v.filename, v.frame_count, v.probe->>'pixels_sha256' AS pixels,
+    SELECT v.id, v.filename, v.content_type LIKE 'image/%' AS still, v.frame_count, v.probe->>'pixels_sha256' AS pixels,
       v.probe->>'dhash' AS look, v.storage_key, v.bytes::float8 AS bytes, v.width, v.height,
       coalesce((SELECT l.frames FROM labeled l WHERE l.video_id = v.id), '[]') AS frames,
       coalesce(array_to_json(c.annotated), '[]') AS annotated,
@@ -295,8 +296,8 @@ async function* manifestText(
   const opened = (fields: object) => JSON.stringify(fields).slice(0, -1);
   yield encoder.encode(`${opened(head)},"videos":[`);
   for (const [videoIndex, { video, sides }] of splits.entries()) {
-    const { id: video_id, filename, storage_key: key, width, height } = video;
-    const fields = { video_id, filename, key, width, height };
+    const { id: video_id, filename, still, storage_key: key, width, height } = video;
+    const fields = { video_id, filename, still, key, width, height };
     yield encoder.encode(`${videoIndex === 0 ? "" : ","}${opened(fields)},"frames":[`);
     let comma = "";
     for (const [index, split] of sides) {

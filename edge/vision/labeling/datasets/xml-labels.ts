@@ -5,12 +5,15 @@ import { maskBudget } from "../../../../shared/detector/rings.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Bbox } from "../../../../shared/tasks/tasks.ts";
 import {
+  baseName,
   boxShape,
   count,
   counted,
   countNotes,
   distinct,
+  folderOf,
   imageBeside,
+  imageName,
   imageOfText,
   type Label,
   type Labels,
@@ -112,9 +115,16 @@ export interface VocFile {
   leftOut: number;
 }
 
-/** The image of a document; none where it names none. */
-const imageIn = (document: string, name: string) =>
-  name === "" ? "" : imageBeside(document, name);
+/**
+ * The image of a document; none where it names none. A document may name it with the folders in
+ * which it lies itself.
+ */
+function imageIn(document: string, name: string): string {
+  if (name === "") return "";
+  const [folder, own] = [folderOf(imageName(document)), folderOf(imageName(name))];
+  if (own === "" || !`/${folder}`.endsWith(`/${own}`)) return imageBeside(document, name);
+  return `${folder}${baseName(imageName(name))}`;
+}
 
 /** What an XML document of Pascal VOC holds. Fails with `invalid_request`. */
 export function vocFile({ name, root }: XmlFile): VocFile {

@@ -4,13 +4,13 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { unzipSync } from "fflate";
+import { unzipSync, zipSync } from "fflate";
 import sharp from "sharp";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { RunnerContext } from "../../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../../gpu-node/tasks/runners.ts";
 import { type ClaimedTask, WriteAddress } from "../../../../shared/tasks/node-protocol.ts";
-import { EXPORT_FORMATS } from "../../../../shared/tasks/tasks.ts";
+import { EXPORT_FORMATS, EXPORT_NAMES } from "../../../../shared/tasks/tasks.ts";
 import {
   AnnotationPage,
   DatasetExport,
@@ -150,8 +150,11 @@ describe("a dataset", () => {
   /** Those of boxes alone. */
   const MASKLESS: readonly string[] = ["yolo"];
 
-  it.each(EXPORT_FORMATS)("comes back as it left: %s", async (format) => {
-    const { zip } = await exported({ format, val_share: 0.4 });
+  const cases = EXPORT_FORMATS.flatMap((format) =>
+    EXPORT_NAMES.map((names) => [format, names] as const),
+  );
+  it.each(cases)("comes back as it left: %s, with names of %s", async (format, names) => {
+    const { zip } = await exported({ format, names, val_share: 0.4 });
     const form = new FormData();
     form.append("project_id", projectId);
     form.append("file", new Blob([zip]), "dataset.zip");
@@ -196,6 +199,60 @@ describe("a dataset", () => {
     const turned = Buffer.from(entries["images/train/turned_000000.jpg"] ?? []);
     expect(await sharp(turned).metadata()).toMatchObject({ width: 60, height: 80 });
     expect((await sharp(turned).metadata()).orientation ?? 1).toBe(1);
+  });
+
+  it("calls stills as they were called, with their folders, in every format", async () => {
+    const idOf = (filename: string) =>
+      [...files].find(([, file]) => file.filename === filename)?.[0].slice(0, 8);
+    const names = [
+      "photo.jpeg",
+      "draw ing.png",
+      `same-${idOf("same.png")}.png`,
+      "web.webp",
+      "turned.jpg",
+      `SAME-${idOf("SAME.png")}.png`,
+      "cam1/1.png",
+      "cam2/1.png",
+    ].sort();
+    const texts = async (format: string) => {
+      const { entries } = await exported({ format, names: "original", val_share: 0 });
+      const text = (name: string) => new TextDecoder().decode(entries[name]);
+      const folder = format === "voc" ? "JPEGImages/" : "images/train/";
+      const images = Object.keys(entries).filter((name) => name.startsWith(folder));
+      expect(images.map((name) => name.slice(folder.length)).sort()).toEqual(names);
+      return { text, paths: Object.keys(entries) };
+    };
+    const coco = JSON.parse((await texts("coco")).text("annotations/instances_train.json"));
+    const { images } = coco as { images: { file_name: string }[] };
+    expect(images.map(({ file_name }) => file_name).sort()).toEqual(names);
+    const yolo = await texts("yolo");
+    const stems = names.map((name) => name.replace(/\.[^.]*$/, ""));
+    expect(yolo.paths).toEqual(
+      expect.arrayContaining(stems.map((stem) => `labels/train/${stem}.txt`)),
+    );
+    const voc = await texts("voc");
+    expect(voc.text("Annotations/cam1/1.xml")).toContain("<filename>cam1/1.png</filename>");
+    expect(voc.text("ImageSets/Main/train.txt").trim().split("\n").sort()).toEqual(stems);
+    const cvat = (await texts("cvat")).text("annotations.xml");
+    for (const name of names) expect(cvat).toContain(`name="${name}"`);
+  });
+
+  it("comes back by the names of its images where its list of frames is gone", async () => {
+    for (const format of EXPORT_FORMATS) {
+      const { entries } = await exported({ format, names: "original", val_share: 0.4 });
+      const kept = Object.entries(entries).filter(
+        ([name]) => name !== "frames.csv" && !/same-/i.test(name),
+      );
+      const form = new FormData();
+      form.append("project_id", projectId);
+      form.append("file", new Blob([new Uint8Array(zipSync(Object.fromEntries(kept)))]), "a.zip");
+      const back = await admin.ok<{ job: Job }>("POST", "/import/archive", form);
+      expect([format, back.job.video_ids.length]).toEqual([
+        format,
+        // COCO tells the frames itself.
+        format === "coco" ? STILLS.length : STILLS.length - 2,
+      ]);
+    }
   });
 
   it("gives a box its rectangle as polygon, or does not", async () => {
