@@ -7,14 +7,16 @@ import { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { frameId } from "../../shared/wire/vision.ts";
 import { TaskFailure } from "../base/failure.ts";
-import { openFootage } from "../media/footage.ts";
+import { ascending, type Footage, openFootage, secondsOf } from "../media/footage.ts";
 import { toJpeg } from "../media/stills.ts";
 import { uploadFile } from "../objects/transfer.ts";
 import { createZip, type ZipWriter } from "../objects/zip-writer.ts";
 import { cocoLayout } from "./coco-layout.ts";
 import { cvatLayout } from "./cvat-layout.ts";
-import { extensionOf, imageNames } from "./export-names.ts";
-import type { Annotation, ExportedImage, Layout, LayoutOptions } from "./layout.ts";
+import { cvatVideoLayout } from "./cvat-video-layout.ts";
+import { extensionOf, imageNames, uniqueStems } from "./export-names.ts";
+import type { Annotation, ExportedImage, Layout, LayoutOptions, Sequence } from "./layout.ts";
+import { motLayout } from "./mot-layout.ts";
 import type { RunnerContext } from "./runner-context.ts";
 import { vocLayout } from "./voc-layout.ts";
 import { yoloLayout, yoloSegLayout } from "./yolo-layout.ts";
@@ -28,6 +30,8 @@ const LAYOUTS: Record<
   coco: cocoLayout,
   voc: vocLayout,
   cvat: cvatLayout,
+  "cvat-video": cvatVideoLayout,
+  mot: motLayout,
 };
 
 const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
@@ -76,6 +80,7 @@ async function writeDataset(
   const summary = new Summary(manifest);
   const total = manifest.videos.reduce((sum, { frames }) => sum + frames.length, 0);
   const namesOf = imageNames(manifest.videos, names);
+  const stems = uniqueStems(manifest.videos);
   // What the images are called in the service: an import knows them again whatever their names.
   const frames = ["image,frame_id\n"];
   let done = 0;
@@ -85,6 +90,14 @@ async function writeDataset(
     const source = sources.get(video.key);
     if (!source) throw new TaskFailure("bad_payload", `the task lacks the source of ${video.key}`);
     const footage = await openFootage(context, source);
+    const sequence: Sequence = {
+      name: stems[videoIndex] ?? "",
+      filename: video.filename,
+      frameCount: footage.frameCount,
+      fps: meanFps(footage),
+      frames: ascending([...wanted.keys()]),
+    };
+    let position = 0;
     try {
       for await (const { index, image: pixels } of footage.read([...wanted.keys()])) {
         const frame = wanted.get(index);
@@ -95,10 +108,21 @@ async function writeDataset(
         const kind = original?.extension ?? ".jpg";
         const name = `${namesOf[videoIndex]?.(index)}${extensionOf(video, { names, kind })}`;
         const own = frameId(video.video_id, index);
-        const image = { name, split: frame.split, frameId: own, width, height, annotations };
+        const image: ExportedImage = {
+          name,
+          split: frame.split,
+          sequence,
+          index,
+          position,
+          frameId: own,
+          width,
+          height,
+          annotations,
+        };
         await zip.add(layout.imagePath(image), original?.bytes ?? (await toJpeg(pixels)));
         frames.push(`${layout.imagePath(image)},${own}\n`);
         await layout.add(image, zip);
+        position += 1;
         summary.add(image, { labeled: frame.annotations.length, original: original !== null });
         done += 1;
         context.progress({ done, total, detail: {} });
@@ -110,6 +134,12 @@ async function writeDataset(
   await layout.end(zip);
   await zip.add("frames.csv", frames.join(""));
   return summary.result();
+}
+
+/** Frames a second in the mean; 1 where there is one frame alone. */
+function meanFps(footage: Footage): number {
+  const seconds = secondsOf(footage, footage.frameCount - 1);
+  return seconds > 0 ? (footage.frameCount - 1) / seconds : 1;
 }
 
 /** The annotation cut to its image; none when nothing of it is inside. */

@@ -31,6 +31,8 @@ export const ExportManifest = z.object({
               class_index: z.number().int(),
               bbox: Bbox,
               polygon: z.array(z.number()).nullable(),
+              /** Manifests of earlier releases have no tracks. */
+              track_id: z.number().int().nullable().optional(),
             }),
           ),
         }),

@@ -8,6 +8,8 @@ import type { ExportFormat } from "../../../../shared/tasks/tasks.ts";
 import { ClassName } from "../classes.ts";
 import type { ArchiveContent, ArchiveText } from "./archive.ts";
 import { Coco, cocoLabels, isPosed } from "./coco-labels.ts";
+import { cvatVideoLabels, hasTracks } from "./cvat-video-labels.ts";
+import { FRAME_LIST, FrameLists } from "./frame-lists.ts";
 import { isLabelStudio, labelStudioLabels } from "./label-studio-labels.ts";
 import { isLabelme, type LabelmeFile, labelmeFile, labelmeLabels } from "./labelme-labels.ts";
 import {
@@ -15,12 +17,12 @@ import {
   counted,
   folderOf,
   imageBeside,
-  imageName,
   type Labels,
   oneIdEach,
-  stemOf,
   together,
 } from "./labels.ts";
+import { isMot, isOfSequence, type MotFile, motFile, motLabels } from "./mot-labels.ts";
+import { emptyTally, type SequenceContext, sequenceLabels } from "./sequences.ts";
 import { cvatLabels, openXml, type VocFile, vocFile, vocLabels } from "./xml-labels.ts";
 import { type YoloClasses, yoloLabels } from "./yolo-labels.ts";
 
@@ -34,16 +36,19 @@ export const ARCHIVE_CONTENTS: Readonly<Record<ArchiveFormat, string>> = {
   coco: "COCO JSON",
   voc: "Pascal VOC XML",
   cvat: "XML of CVAT for images 1.1",
+  "cvat-video": "XML of CVAT for video 1.1",
+  mot: "MOT's gt.txt",
   yolo: "YOLO texts with data.yaml or classes.txt",
   labelme: "LabelMe's JSON",
   "label-studio": "Label Studio's JSON or JSON-MIN",
 };
 export const ARCHIVE_FORMATS = Object.keys(ARCHIVE_CONTENTS) as ArchiveFormat[];
 
+/** Formats whose labels name images without an extension. */
+const WITHOUT_EXTENSION: readonly ArchiveFormat[] = ["yolo", "cvat-video", "mot"];
 const JSON_FORMATS: readonly ArchiveFormat[] = ["coco", "labelme", "label-studio"];
+const XML_FORMATS: readonly ArchiveFormat[] = ["voc", "cvat", "cvat-video"];
 const NAMED_MAX = 10;
-/** Where an export of ours lists its images with their frames. */
-const FRAMES = /(^|\/)frames\.csv$/i;
 /** Lists of files and of classes beside YOLO's labels, and what people write. */
 const NO_LABELS =
   /(^|\/)((train|val|valid|test|trainval|classes|labelmap|label_map|labels)\.txt|readme[^/]*|.*ImageSets\/.*)$/i;
@@ -54,6 +59,8 @@ interface LabelFiles extends Record<ArchiveFormat, unknown[]> {
   coco: { name: string; document: unknown }[];
   voc: VocFile[];
   cvat: Labels[];
+  "cvat-video": Labels[];
+  mot: MotFile[];
   /** Label texts. */
   yolo: ArchiveText[];
   labelme: LabelmeFile[];
@@ -69,8 +76,9 @@ export function archiveLabels(
   { texts, images, others }: ArchiveContent,
   { format, isKnown }: { format: ArchiveFormat | undefined; isKnown: (file: string) => boolean },
 ): Labels {
-  const budget = maskBudget();
-  const sorted = sort(texts, format, budget);
+  const lists = new FrameLists(texts);
+  const context = { lists, isKnown, budget: maskBudget(), tally: emptyTally() };
+  const sorted = sort(texts, format, context);
   const present = ARCHIVE_FORMATS.filter((one) => sorted[one].length > 0);
   const [only] = present;
   if (present.length > 1) {
@@ -81,9 +89,15 @@ export function archiveLabels(
     throw refusal(`the archive holds no ${wanted}`);
   }
   const read: Record<ArchiveFormat, () => Labels> = {
-    coco: () => cocoDocuments(sorted.coco, budget),
+    coco: () => cocoDocuments(sorted.coco, context.budget),
     voc: () => vocLabels(sorted.voc, isKnown),
     cvat: () => together(sorted.cvat),
+    "cvat-video": () => sequenceLabels(sorted["cvat-video"], context),
+    mot: () =>
+      sequenceLabels(
+        sorted.mot.map((one) => motLabels(one, context)),
+        context,
+      ),
     yolo: () => {
       const classesOf = classFinder(texts);
       const read = sorted.yolo.map(({ name: file, text }) => ({
@@ -103,7 +117,7 @@ export function archiveLabels(
   return {
     ...labels,
     frameIds: oneIdEach([
-      ...framesNamed(texts, { images: labels.images, isOfTexts: only === "yolo" }),
+      ...lists.named(labels.images, { hasExtension: !WITHOUT_EXTENSION.includes(only) }),
       ...labels.frameIds,
     ]),
     notes: [
@@ -122,12 +136,15 @@ export function archiveLabels(
 function sort(
   texts: readonly ArchiveText[],
   format: ArchiveFormat | undefined,
-  budget: MaskBudget,
+  context: SequenceContext,
 ): LabelFiles {
+  const { budget } = context;
   const sorted: LabelFiles = {
     coco: [],
     voc: [],
     cvat: [],
+    "cvat-video": [],
+    mot: [],
     yolo: [],
     labelme: [],
     "label-studio": [],
@@ -145,21 +162,29 @@ function sort(
       else if (wants("label-studio") && isLabelStudio(document))
         sorted["label-studio"].push(labelStudioLabels(file, document, budget));
       else sorted.others.push(file);
-    } else if (extension === "xml" && (wants("voc") || wants("cvat"))) {
+    } else if (extension === "xml" && XML_FORMATS.some(wants)) {
       const xml = openXml(file, text);
       if (xml.root.name === "annotation" && wants("voc")) sorted.voc.push(vocFile(xml));
+      else if (wants("cvat-video") && hasTracks(xml))
+        sorted["cvat-video"].push(cvatVideoLabels(xml, context));
       else if (xml.root.name === "annotations" && wants("cvat")) sorted.cvat.push(cvatLabels(xml));
       else sorted.others.push(file);
-    } else if (extension === "txt" && wants("yolo") && isLabel(file, inLabels)) {
+    } else if (wants("mot") && isMot(file, text)) {
+      sorted.mot.push(motFile(file, text, texts));
+    } else if (extension === "txt" && wants("yolo") && isLabel(file, text, inLabels)) {
       sorted.yolo.push({ name: file, text });
-    } else if (!/^(ya?ml|names)$/.test(extension) && !NO_LABELS.test(file) && !FRAMES.test(file))
+    } else if (
+      !/^(ya?ml|names|ini)$/.test(extension) &&
+      !NO_LABELS.test(file) &&
+      !FRAME_LIST.test(file)
+    )
       sorted.others.push(file);
   }
   return sorted;
 }
 
-const isLabel = (file: string, inLabels: boolean) =>
-  !NO_LABELS.test(file) && (!inLabels || /(^|\/)labels\//i.test(file));
+const isLabel = (file: string, text: string, inLabels: boolean) =>
+  !NO_LABELS.test(file) && !isOfSequence(file, text) && (!inLabels || /(^|\/)labels\//i.test(file));
 
 function jsonOf(file: string, text: string): unknown {
   try {
@@ -219,56 +244,6 @@ function objectsOf({ file, coco }: { file: string; coco: ReturnType<typeof cocoO
   return coco.annotations.map(({ image_id, category_id, bbox }) =>
     JSON.stringify([images.get(image_id), names.get(category_id), bbox]),
   );
-}
-
-/** An export's list of images with their frames, `image,frame_id` a line. */
-interface FrameList {
-  /** Where it lies. */
-  folder: string;
-  /** Frames by the path of their image, without its extension. */
-  byPath: Map<string, string>;
-  /** Frames by the file name alone, where only one has it. */
-  byStem: Map<string, string | null>;
-}
-
-const withoutSuffix = (path: string) => path.replace(/\.[^./]*$/, "");
-
-/**
- * Frames that exports of ours name for their images: by the path, or where the images were moved, by
- * a file name that is the only one. Labels that are texts lie in folders by split as images do, and
- * have no extension.
- */
-function framesNamed(
-  texts: readonly ArchiveText[],
-  { images, isOfTexts }: { images: readonly string[]; isOfTexts: boolean },
-): [string, string][] {
-  const lists = texts
-    .filter(({ name: file }) => FRAMES.test(file))
-    .map(({ name: file, text }) => frameList(imageBeside(file, ""), text, isOfTexts))
-    // The nearest list comes first.
-    .toSorted((one, other) => other.folder.length - one.folder.length);
-  return images.flatMap((image): [string, string][] => {
-    const list = lists.find(({ folder }) => image.startsWith(folder));
-    const own = list ? image.slice(list.folder.length) : image;
-    const frameId =
-      list?.byPath.get(isOfTexts ? own : withoutSuffix(own)) ?? list?.byStem.get(stemOf(own));
-    return frameId ? [[image, frameId]] : [];
-  });
-}
-
-function frameList(folder: string, text: string, isOfTexts: boolean): FrameList {
-  const byPath = new Map<string, string>();
-  const byStem = new Map<string, string | null>();
-  for (const line of text.split("\n")) {
-    const comma = line.lastIndexOf(",");
-    const path = line.slice(0, Math.max(comma, 0));
-    const frameId = line.slice(comma + 1).trim();
-    const own = isOfTexts ? path : path.replace(/^images\/(train|val)\//, "");
-    byPath.set(withoutSuffix(imageName(own)), frameId);
-    const stem = stemOf(imageName(path));
-    byStem.set(stem, byStem.has(stem) ? null : frameId);
-  }
-  return { folder, byPath, byStem };
 }
 
 function cocoOf(file: string, document: unknown) {

@@ -34,7 +34,7 @@ export interface ArchiveContent {
   others: string[];
 }
 
-const TEXT = /(\.(json|xml|txt|ya?ml|names)|(^|\/)frames\.csv)$/i;
+const TEXT = /(\.(json|xml|txt|ya?ml|names|ini)|(^|\/)frames\.csv)$/i;
 const JSON_TEXT = /\.json$/i;
 /** Names of images. */
 export const IMAGE = /\.(jpe?g|jpe|jfif|mpo|png|webp|bmp|tiff?|gif|avif|hei[cf])$/i;

@@ -24,6 +24,8 @@ export interface Label {
   unit: { x: number; y: number } | null;
   /** From 0 to 1; null: a person drew it, or nothing is told. */
   confidence: number | null;
+  /** The track of its video that it belongs to, from 1. */
+  track?: number;
 }
 
 /** What a file, or several, hold of labels. */

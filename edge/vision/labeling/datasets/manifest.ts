@@ -363,7 +363,7 @@ async function readPage(
         ${JSON.stringify(numbers)}::jsonb) WITH ORDINALITY x(n, position))
     SELECT a.video_id || '.' || a.frame_index AS frame_key, json_agg(json_build_object('id', a.id,
         'class_index', k.index, 'bbox', json_build_array(a.x1, a.y1, a.x2, a.y2),
-        'polygon', a.polygon) ORDER BY a.id)::text AS list
+        'polygon', a.polygon, 'track_id', a.track_id) ORDER BY a.id)::text AS list
       FROM jsonb_to_recordset(${JSON.stringify(spans)}::jsonb) s(video uuid, low int, high int)
       JOIN annotation a ON a.video_id = s.video AND a.frame_index BETWEEN s.low AND s.high
       JOIN class k ON k.number = a.class_number

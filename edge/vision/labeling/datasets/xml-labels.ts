@@ -55,14 +55,17 @@ export function openXml(name: string, text: string): XmlFile {
   throw refusal(name, "is no XML");
 }
 
-const childrenOf = (parent: XmlElement, name?: string): XmlElement[] =>
+/** The elements in an element, or those of a name. */
+export const childrenOf = (parent: XmlElement, name?: string): XmlElement[] =>
   parent.children.filter(
     (child): child is XmlElement =>
       child instanceof XmlElement && (name === undefined || child.name === name),
   );
-const childOf = (parent: XmlElement | undefined, name: string): XmlElement | undefined =>
+/** The first element of a name in an element. */
+export const childOf = (parent: XmlElement | undefined, name: string): XmlElement | undefined =>
   parent && childrenOf(parent, name)[0];
-const textOf = (parent: XmlElement | undefined, name: string): string =>
+/** The text of the first element of a name in an element, without blanks around it. */
+export const textOf = (parent: XmlElement | undefined, name: string): string =>
   childOf(parent, name)?.text.trim() ?? "";
 
 /** Characters of a number; no tool writes one so long. */
@@ -70,11 +73,11 @@ const NUMBER_CHARACTERS_MAX = 64;
 const DECIMAL = /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i;
 
 /** Decimal digits as a number; not a number for all else. */
-const numberOf = (text: string): number =>
+export const numberOf = (text: string): number =>
   text.length <= NUMBER_CHARACTERS_MAX && DECIMAL.test(text) ? Number(text) : Number.NaN;
 
 /** The side of an image in pixels; none where it is missing or 0, as some tools write it. */
-const sideOf = (text: string): number | undefined => {
+export const sideOf = (text: string): number | undefined => {
   const side = numberOf(text);
   return side > 0 && Number.isFinite(side) ? side : undefined;
 };
@@ -232,9 +235,6 @@ const TAG = "tag";
 export function cvatLabels({ name: file, root }: XmlFile): Labels {
   const budget = maskBudget();
   const images = childrenOf(root, "image");
-  if (images.length === 0 && childrenOf(root, "track").length > 0) {
-    throw refusal(file, "holds tracks of a video: export it from CVAT as CVAT for images 1.1");
-  }
   const leftOut = new Map<string, number>();
   const labels = images.flatMap((image) => {
     const { name = "", width = "", height = "" } = image.attributes;
@@ -277,7 +277,8 @@ export function cvatLabels({ name: file, root }: XmlFile): Labels {
   };
 }
 
-function cvatBox(
+/** A box by CVAT's attributes; one that is turned is a polygon. */
+export function cvatBox(
   file: string,
   { xtl = "", ytl = "", xbr = "", ybr = "", rotation = "0" }: XmlElement["attributes"],
 ): Pick<Label, "box" | "polygon"> {
