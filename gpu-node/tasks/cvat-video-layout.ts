@@ -1,7 +1,7 @@
 // The layout "CVAT for video 1.1": a folder for each video with annotations.xml, as CVAT's task of
-// that video takes it, and images/frame_<six digits>. Frames are numbered by their index in the video.
-// CVAT draws a track between its shapes on a line, and keeps it until it is `outside`: so it is on
-// the next frame of the dataset on which the job has no shape of it.
+// that video takes it, and images/frame_<six digits>. Frames have their index in the video. CVAT
+// draws a track between its shapes on a line, and keeps it until it is `outside`: so it is on the
+// next frame of the dataset on which the job has no shape of it.
 
 import type { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import { type ExportedTrack, tracksOf } from "./export-tracks.ts";
@@ -33,8 +33,8 @@ interface VideoFrames {
 }
 
 /**
- * The points of a track: each of its shapes, and the first frame without one after it. An annotation
- * that is no track's ends on the next frame of the video, as CVAT writes it.
+ * The points of a track: each of its shapes, and the first frame without one after it. Annotations
+ * without a track end on the next frame of the video, as CVAT writes them.
  */
 function pointsOf(
   { shapes, isTracked }: ExportedTrack,

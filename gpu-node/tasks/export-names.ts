@@ -11,8 +11,8 @@ type NamedVideo = Pick<ExportManifest["videos"][number], "filename" | "video_id"
 export type NameOf = (index: number) => string;
 
 /**
- * The names of each video's frames. Those that are alike all carry what tells their videos apart, by
- * which an import knows them again.
+ * The names of each video's frames. Those that are alike all carry what tells their videos apart,
+ * and an import knows them again by that.
  */
 export function imageNames(videos: readonly NamedVideo[], names: ExportNames): NameOf[] {
   const isPath = ({ still }: NamedVideo) => names === "original" && still === true;

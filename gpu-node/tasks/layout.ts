@@ -23,8 +23,8 @@ export interface Sequence {
 /** An image of the dataset as it was put into the archive. */
 export interface ExportedImage {
   /**
-   * Path below the folder of images: a file name, with the still's own folders before it where names
-   * are original. Without its extension, too, it is unique in the archive.
+   * Path below the folder of images: a file name, after the still's own folders where names are
+   * original. Without its extension, too, it is unique in the archive.
    */
   name: string;
   split: Frame["split"];

@@ -30,7 +30,7 @@ function sequenceInfo(images: readonly ExportedImage[]): string {
   const { sequence, width, height } = first;
   const { frames, fps } = sequence;
   const span = (frames.at(-1) ?? 0) - (frames[0] ?? 0);
-  // Of the frames that are in it; readers take whole numbers alone.
+  // The rate of the frames that are in it; readers take whole numbers alone.
   const rate = span > 0 ? ((frames.length - 1) / span) * fps : fps;
   return [
     "[Sequence]",

@@ -21,6 +21,9 @@ export interface MaskBudget {
 /** The masks of one import: of 100,000 objects, 40 numbers each. */
 export const maskBudget = (): MaskBudget => ({ steps: 20_000_000, numbers: 4_000_000 });
 
+/** Run lengths of one mask, which are in memory at once. */
+export const RUNS_MAX = 2_000_000;
+
 /** A mask that cannot be read, or one too many; the message says why. */
 export class BrokenMask extends Error {
   override readonly name = "BrokenMask";

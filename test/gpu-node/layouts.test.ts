@@ -2,6 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { extensionOf, imageNames, uniqueStems } from "../../gpu-node/tasks/export-names.ts";
+import { tracksOf } from "../../gpu-node/tasks/export-tracks.ts";
 import { outlineOf, pixels, xmlText } from "../../gpu-node/tasks/layout.ts";
 
 describe("an export", () => {
@@ -93,6 +94,35 @@ describe("an export", () => {
     expect(xmlText('a & <b> "c"')).toBe("a &amp; &lt;b&gt; &quot;c&quot;");
     expect(xmlText("a\u0000b\u0007c\nd\te")).toBe("a?b?c&#10;d&#9;e");
     expect([1, 0.1 + 0.2, 12.34567, 1e-9].map(pixels)).toEqual(["1", "0.3", "12.346", "0"]);
+  });
+
+  it("makes tracks of one class, with one shape on a frame, and an id for each other shape", () => {
+    const one = (id: string, track_id: number | null, class_index = 0) => ({
+      id,
+      class_index,
+      bbox: [1, 2, 5, 7] as [number, number, number, number],
+      polygon: null,
+      track_id,
+    });
+    const tracks = tracksOf([
+      { index: 0, annotations: [one("a", 4), one("b", null), one("c", null)] },
+      { index: 3, annotations: [one("d", 4), one("e", 4), one("f", 2, 1)] },
+      { index: 5, annotations: [one("g", 4, 1), one("h", 2, 1)] },
+      { index: 7, annotations: [one("i", 4, 1), one("j", 4)] },
+    ]);
+    expect(
+      tracks.map(({ id, classIndex, shapes, isTracked }) => [
+        ...[id, classIndex, isTracked],
+        [...shapes].map(([frame, shape]) => `${frame}${shape.id}`).join(" "),
+      ]),
+    ).toEqual([
+      [2, 1, true, "3f 5h"],
+      [4, 0, true, "0a 3d 7j"],
+      [5, 0, false, "0b"],
+      [6, 0, false, "0c"],
+      [7, 0, true, "3e"],
+      [8, 1, true, "5g 7i"],
+    ]);
   });
 
   it("knows an annotation's ring, or its box's, or none", () => {

@@ -150,6 +150,7 @@ function sort(
     "label-studio": [],
     others: [],
   };
+  const textsByPath = new Map(texts.map((one) => [one.name, one.text]));
   const inLabels = texts.some(({ name: file }) => /(^|\/)labels\/.*\.txt$/i.test(file));
   const wants = (one: ArchiveFormat) => format === undefined || format === one;
   for (const { name: file, text } of texts) {
@@ -170,7 +171,7 @@ function sort(
       else if (xml.root.name === "annotations" && wants("cvat")) sorted.cvat.push(cvatLabels(xml));
       else sorted.others.push(file);
     } else if (wants("mot") && isMot(file, text)) {
-      sorted.mot.push(motFile(file, text, texts));
+      sorted.mot.push(motFile(file, text, textsByPath));
     } else if (extension === "txt" && wants("yolo") && isLabel(file, text, inLabels)) {
       sorted.yolo.push({ name: file, text });
     } else if (

@@ -1,5 +1,5 @@
-// The lists in which exports of ours name the frame of each image, by which an import knows them again
-// whatever the files are called.
+// The lists in which our exports name the frame of each image: an import knows the images again by
+// them, whatever the files are called.
 
 import type { ArchiveText } from "./archive.ts";
 import { imageBeside, imageName, stemOf } from "./labels.ts";
@@ -23,6 +23,8 @@ const withoutSuffix = (path: string) => path.replace(/\.[^./]*$/, "");
 /** The lists of an archive. */
 export class FrameLists {
   readonly #lists: readonly FrameList[];
+  /** Images by what comes before the digits at the end of their paths. */
+  #numbered: Map<string, Map<number, string>> | null = null;
 
   constructor(texts: readonly ArchiveText[]) {
     this.#lists = texts
@@ -52,14 +54,23 @@ export class FrameLists {
 
   /** Images that are called by a number after this path, by their numbers, in ascending order. */
   numbered(path: string): Map<number, string> {
-    const images = this.#lists.flatMap(({ folder, byPath }) =>
-      [...byPath.keys()].flatMap((own): [number, string][] => {
-        const image = folder + own;
-        const digits = image.startsWith(path) ? image.slice(path.length) : "";
-        return /^\d{6,}$/.test(digits) ? [[Number(digits), image]] : [];
-      }),
-    );
-    return new Map(images.toSorted(([one], [other]) => one - other));
+    this.#numbered ??= this.#byNumber();
+    const images = this.#numbered.get(path) ?? [];
+    return new Map([...images].toSorted(([one], [other]) => one - other));
+  }
+
+  #byNumber(): Map<string, Map<number, string>> {
+    const all = new Map<string, Map<number, string>>();
+    for (const { folder, byPath } of this.#lists) {
+      for (const own of byPath.keys()) {
+        const [image, path = "", digits] = /^(.*\D)?(\d{6,})$/s.exec(folder + own) ?? [];
+        if (image === undefined) continue;
+        const known = all.get(path);
+        if (known) known.set(Number(digits), image);
+        else all.set(path, new Map([[Number(digits), image]]));
+      }
+    }
+    return all;
   }
 }
 

@@ -2,10 +2,11 @@
 // those of whole images in color.
 
 import { inflateSync } from "node:zlib";
-import { BrokenMask, type RunLengths } from "../../../../shared/detector/rings.ts";
+import { BrokenMask, RUNS_MAX, type RunLengths } from "../../../../shared/detector/rings.ts";
 
 const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
-const PIXELS_MAX = 100_000_000;
+/** Bytes of a mask's rows, which are in memory at once. */
+const ROW_BYTES_MAX = 32 * 1024 * 1024;
 const FORM = "a mask must be a PNG of one channel, not interlaced";
 
 interface PngHeader {
@@ -20,6 +21,9 @@ export function pngRuns(png: Buffer): RunLengths {
   const { header, data } = chunksOf(png);
   const { width, height, depth } = header;
   const rowBytes = Math.ceil((width * depth) / 8);
+  if ((rowBytes + 1) * height > ROW_BYTES_MAX) {
+    throw new BrokenMask(`a mask unpacks to over ${ROW_BYTES_MAX} bytes`);
+  }
   const rows = inflated(data, (rowBytes + 1) * height);
   const counts: number[] = [];
   let [isOn, run] = [false, 0];
@@ -39,6 +43,7 @@ export function pngRuns(png: Buffer): RunLengths {
         run = 1;
       }
     }
+    if (counts.length > RUNS_MAX) throw new BrokenMask("a mask is too detailed");
     above = row;
   }
   counts.push(run);
@@ -68,7 +73,6 @@ function headerOf(content: Buffer): PngHeader {
   const [depth = 0, color, , , interlace] = content.subarray(8);
   const isTaken = [1, 2, 4, 8].includes(depth) && color === 0 && interlace === 0;
   if (!isTaken || width === 0 || height === 0) throw new BrokenMask(FORM);
-  if (width * height > PIXELS_MAX) throw new BrokenMask("a mask has over 100 million pixels");
   return { width, height, depth };
 }
 

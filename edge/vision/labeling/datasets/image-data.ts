@@ -7,8 +7,8 @@ const QUOTE = 0x22;
 const BETWEEN: readonly number[] = [0x20, 0x09, 0x0a, 0x0d, 0x3a];
 
 /**
- * The bytes of a JSON text, where each `imageData` that is a text becomes an empty one. A key cannot
- * be mistaken: within a text its quotes would be escaped.
+ * The bytes of a JSON text, where each `imageData` that is a text becomes an empty one. A key is
+ * never mistaken: within a text its quotes would be escaped.
  */
 export async function* withoutImageData(
   chunks: AsyncIterable<Uint8Array>,

@@ -1,7 +1,12 @@
 // Label Studio's brush strokes as rings: the alpha of an image of four channels, row by row, whose
 // values are packed into runs and lists as thi.ng's rle-pack does it.
 
-import { BrokenMask, type MaskBudget, ringOfRows } from "../../../../shared/detector/rings.ts";
+import {
+  BrokenMask,
+  type MaskBudget,
+  RUNS_MAX,
+  ringOfRows,
+} from "../../../../shared/detector/rings.ts";
 
 /** Values of a pixel; the last one is its alpha. */
 const CHANNELS = 4;
@@ -39,7 +44,7 @@ class Runs {
 
   add(isOn: boolean, length: number) {
     if (length > 0 && isOn !== this.#isOn) {
-      this.counts.push(this.#run);
+      if (this.counts.push(this.#run) > RUNS_MAX) throw new BrokenMask("it is too detailed");
       this.#isOn = isOn;
       this.#run = 0;
     }

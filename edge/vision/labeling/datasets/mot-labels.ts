@@ -1,7 +1,6 @@
 // MOT's gt.txt as labels, by CVAT's rules where its labels.txt is there, else by MOTChallenge's.
 
 import { Failure } from "../../../../shared/errors.ts";
-import type { ArchiveText } from "./archive.ts";
 import {
   baseName,
   folderOf,
@@ -55,10 +54,13 @@ export const isMot = (file: string, text: string): boolean =>
   /(^|\/)gt\.txt$/i.test(file) && isOfSequence(file, text);
 
 /** A sequence with the texts beside it: gt/labels.txt, and seqinfo.ini in the folder above. */
-export function motFile(name: string, text: string, texts: readonly ArchiveText[]): MotFile {
+export function motFile(
+  name: string,
+  text: string,
+  textsByPath: ReadonlyMap<string, string>,
+): MotFile {
   const folder = folderOf(name);
-  const textAt = (path: string) =>
-    texts.find((one) => one.name.toLowerCase() === path.toLowerCase())?.text;
+  const textAt = (path: string) => textsByPath.get(path);
   const labels = textAt(`${folder}labels.txt`)
     ?.split("\n")
     .map((line) => line.trim());

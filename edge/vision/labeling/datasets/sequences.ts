@@ -86,8 +86,8 @@ export interface Track {
 export type ImageOf = (frame: number) => string;
 
 /**
- * What an export of ours calls the frames of a video by one of these names, of which the project has
- * one; else the images that lie `beside` the labels, if it has them; else frames of the first name.
+ * What our exports call the frames of a video by the first of these names that the project has; else
+ * the images that lie `beside` the labels, if it has them; else frames of the first name.
  */
 export function clipImages(
   names: readonly string[],
