@@ -1,13 +1,13 @@
 // The group `annotators`: what LabelMe's and Label Studio's own libraries write comes in as it was
 // meant, and Datumaro and motmetrics read the tracks that we write.
 
+import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { sql } from "drizzle-orm";
 import sharp from "sharp";
 import { AnnotationPage, DatasetExport, Job } from "../../shared/wire/labeling.ts";
 import { Video, VideoBatch } from "../../shared/wire/vision.ts";
-import { rectangles, TOOLS } from "../support/clips.ts";
 import { type Person, register } from "../support/vision.ts";
 import { type Group, runScript } from "./group.ts";
 import type { Outcome } from "./known.ts";
@@ -36,11 +36,14 @@ export const annotators: Group = {
       const outcomes = [...written];
       for (const name of ARCHIVES)
         outcomes.push(await importOutcome(services, admin, { projectId, name }));
-      if (!TOOLS) {
+      const clip = join(services.folder, "clip.mp4");
+      const input = ["-v", "error", "-f", "lavfi", "-i", "testsrc2=s=160x120:r=10:d=2"];
+      const output = ["-c:v", "libx264", "-pix_fmt", "yuv420p", clip];
+      if (spawnSync("ffmpeg", [...input, ...output]).status !== 0) {
         const detail = "no ffmpeg here (apt-get install ffmpeg)";
         return [...outcomes, { case: "annotators/tracks", outcome: "skipped", detail }];
       }
-      const tracks = await writeTracks(services, admin, projectId);
+      const tracks = await writeTracks(services, admin, { projectId, clip });
       const read = await runScript(context, {
         script: "annotators/read_tracks.py",
         case: "annotators/tracks",
@@ -143,10 +146,14 @@ const CLASSES = ["cat", 'dog "A"'];
 const FRAMES = [0, 2, 3, 6, 8];
 
 /** Exports a clip's tracks in both formats; returns the path of what the reader is told. */
-async function writeTracks(services: Services, admin: Person, projectId: string): Promise<string> {
+async function writeTracks(
+  services: Services,
+  admin: Person,
+  { projectId, clip }: { projectId: string; clip: string },
+): Promise<string> {
   const form = new FormData();
   form.append("project_id", projectId);
-  form.append("file", new Blob([new Uint8Array(readFileSync(rectangles()))]), "clip.mp4");
+  form.append("file", new Blob([new Uint8Array(readFileSync(clip))]), "clip.mp4");
   const uploaded = await asked(admin, "POST", "/upload", form);
   const { video_id: videoId, width, height } = await readyVideo(admin, String(uploaded.video_id));
   const coco = {

@@ -86,7 +86,7 @@ export interface Track {
 export type ImageOf = (frame: number) => string;
 
 /**
- * What our exports call the frames of a video by the first of these names that the project has; else
+ * What our exports call the frames of a video by the first of these names that the project has, or
  * the images that lie `beside` the labels, if it has them; else frames of the first name.
  */
 export function clipImages(
