@@ -5,16 +5,18 @@
 import { readFile, rm } from "node:fs/promises";
 import { ExportManifest } from "../../shared/tasks/export-manifest.ts";
 import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
-import { exportStem, exportSuffix } from "../../shared/wire/labeling.ts";
 import { frameId } from "../../shared/wire/vision.ts";
 import { TaskFailure } from "../base/failure.ts";
-import { openFootage } from "../media/footage.ts";
+import { ascending, type Footage, openFootage, secondsOf } from "../media/footage.ts";
 import { toJpeg } from "../media/stills.ts";
 import { uploadFile } from "../objects/transfer.ts";
 import { createZip, type ZipWriter } from "../objects/zip-writer.ts";
 import { cocoLayout } from "./coco-layout.ts";
 import { cvatLayout } from "./cvat-layout.ts";
-import type { Annotation, ExportedImage, Layout, LayoutOptions } from "./layout.ts";
+import { cvatVideoLayout } from "./cvat-video-layout.ts";
+import { extensionOf, imageNames, uniqueStems } from "./export-names.ts";
+import type { Annotation, ExportedImage, Layout, LayoutOptions, Sequence } from "./layout.ts";
+import { motLayout } from "./mot-layout.ts";
 import type { RunnerContext } from "./runner-context.ts";
 import { vocLayout } from "./voc-layout.ts";
 import { yoloLayout, yoloSegLayout } from "./yolo-layout.ts";
@@ -28,6 +30,8 @@ const LAYOUTS: Record<
   coco: cocoLayout,
   voc: vocLayout,
   cvat: cvatLayout,
+  "cvat-video": cvatVideoLayout,
+  mot: motLayout,
 };
 
 const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
@@ -66,7 +70,7 @@ async function readManifest({ manifest }: TaskPayload<"export">, context: Runner
 }
 
 async function writeDataset(
-  { format, rectangles, videos }: TaskPayload<"export">,
+  { format, names, rectangles, videos }: TaskPayload<"export">,
   manifest: ExportManifest,
   zip: ZipWriter,
   context: RunnerContext,
@@ -75,6 +79,7 @@ async function writeDataset(
   const sources = new Map(videos.map((source) => [source.key, source]));
   const summary = new Summary(manifest);
   const total = manifest.videos.reduce((sum, { frames }) => sum + frames.length, 0);
+  const namesOf = imageNames(manifest.videos, names);
   const stems = uniqueStems(manifest.videos);
   // What the images are called in the service: an import knows them again whatever their names.
   const frames = ["image,frame_id\n"];
@@ -85,6 +90,14 @@ async function writeDataset(
     const source = sources.get(video.key);
     if (!source) throw new TaskFailure("bad_payload", `the task lacks the source of ${video.key}`);
     const footage = await openFootage(context, source);
+    const sequence: Sequence = {
+      name: stems[videoIndex] ?? "",
+      filename: video.filename,
+      frameCount: footage.frameCount,
+      fps: meanFps(footage),
+      frames: ascending([...wanted.keys()]),
+    };
+    let position = 0;
     try {
       for await (const { index, image: pixels } of footage.read([...wanted.keys()])) {
         const frame = wanted.get(index);
@@ -92,13 +105,24 @@ async function writeDataset(
         const { width, height } = pixels;
         const annotations = frame.annotations.flatMap((one) => within(one, { width, height }));
         const original = await footage.original();
-        const extension = original?.extension ?? ".jpg";
-        const name = `${stems[videoIndex]}_${String(index).padStart(6, "0")}${extension}`;
+        const kind = original?.extension ?? ".jpg";
+        const name = `${namesOf[videoIndex]?.(index)}${extensionOf(video, { names, kind })}`;
         const own = frameId(video.video_id, index);
-        const image = { name, split: frame.split, frameId: own, width, height, annotations };
+        const image: ExportedImage = {
+          name,
+          split: frame.split,
+          sequence,
+          index,
+          position,
+          frameId: own,
+          width,
+          height,
+          annotations,
+        };
         await zip.add(layout.imagePath(image), original?.bytes ?? (await toJpeg(pixels)));
         frames.push(`${layout.imagePath(image)},${own}\n`);
         await layout.add(image, zip);
+        position += 1;
         summary.add(image, { labeled: frame.annotations.length, original: original !== null });
         done += 1;
         context.progress({ done, total, detail: {} });
@@ -110,6 +134,12 @@ async function writeDataset(
   await layout.end(zip);
   await zip.add("frames.csv", frames.join(""));
   return summary.result();
+}
+
+/** Frames a second in the mean; 1 where there is one frame alone. */
+function meanFps(footage: Footage): number {
+  const seconds = secondsOf(footage, footage.frameCount - 1);
+  return seconds > 0 ? (footage.frameCount - 1) / seconds : 1;
 }
 
 /** The annotation cut to its image; none when nothing of it is inside. */
@@ -124,24 +154,6 @@ function within(
   if (bbox[2] <= bbox[0] || bbox[3] <= bbox[1]) return [];
   const polygon = one.polygon?.map((corner, at) => (at % 2 ? y(corner) : x(corner))) ?? null;
   return [{ ...one, bbox, polygon }];
-}
-
-/**
- * File names' stems, made safe in any archive reader; unique also where case does not count. Those
- * that are alike all carry what tells their videos apart, by which an import knows them again.
- */
-export function uniqueStems(videos: readonly { filename: string; video_id: string }[]): string[] {
-  const alike = Map.groupBy(videos, ({ filename }) => exportStem(filename).toLowerCase());
-  const taken = new Set<string>();
-  return videos.map(({ filename, video_id }) => {
-    const stem = exportStem(filename);
-    const isAlone = alike.get(stem.toLowerCase())?.length === 1;
-    const wanted = isAlone ? stem : `${stem}${exportSuffix(video_id)}`;
-    let unique = wanted;
-    for (let count = 2; taken.has(unique.toLowerCase()); count++) unique = `${wanted}-${count}`;
-    taken.add(unique.toLowerCase());
-    return unique;
-  });
 }
 
 /** Counts by split and class. */

@@ -8,11 +8,30 @@ type Frame = ExportManifest["videos"][number]["frames"][number];
 /** An annotation of the manifest: corners and ring in pixels of its frame. */
 export type Annotation = Frame["annotations"][number];
 
+/** A video that the dataset has frames of; a still is one of one frame. */
+export interface Sequence {
+  /** Its file name without extension, made safe; unique in the archive. */
+  name: string;
+  filename: string;
+  frameCount: number;
+  /** Frames a second in the mean, of all its frames. */
+  fps: number;
+  /** Indices of its frames in the dataset, ascending. */
+  frames: readonly number[];
+}
+
 /** An image of the dataset as it was put into the archive. */
 export interface ExportedImage {
-  /** File name without its folder; without its extension, too, it is unique in the archive. */
+  /**
+   * Path below the folder of images: a file name, after the still's own folders where names are
+   * original. Without its extension, too, it is unique in the archive.
+   */
   name: string;
   split: Frame["split"];
+  sequence: Sequence;
+  /** Index of the frame in its video, and its position among the images of that, from 0. */
+  index: number;
+  position: number;
   /** Id of the frame that it shows. */
   frameId: string;
   /** Pixels. */

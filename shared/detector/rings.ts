@@ -21,6 +21,9 @@ export interface MaskBudget {
 /** The masks of one import: of 100,000 objects, 40 numbers each. */
 export const maskBudget = (): MaskBudget => ({ steps: 20_000_000, numbers: 4_000_000 });
 
+/** Run lengths of one mask, which are in memory at once. */
+export const RUNS_MAX = 2_000_000;
+
 /** A mask that cannot be read, or one too many; the message says why. */
 export class BrokenMask extends Error {
   override readonly name = "BrokenMask";
@@ -95,6 +98,23 @@ export function ringOfPolygons(polygons: readonly Ring[], budget: MaskBudget): n
 export function ringOfRunLengths(mask: RunLengths, budget: MaskBudget): number[] | null {
   const rings = outlines(columnsOf(mask, budget), budget);
   return kept(rings.length > 0 ? joined(rings, budget) : null, budget);
+}
+
+/** Pixels of a mask that take as long to look through as one step. */
+const PIXELS = 50;
+
+/**
+ * The ring of a mask whose run lengths go row by row, `size` being its height and width; null for
+ * an empty mask.
+ */
+export function ringOfRows(
+  { size: [height, width], counts }: RunLengths,
+  budget: MaskBudget,
+): number[] | null {
+  spend(budget, "steps", (height * width) / PIXELS);
+  // Read column by column it is the same mask with its axes exchanged.
+  const ring = ringOfRunLengths({ size: [width, height], counts }, budget);
+  return ring && cornersOf(ring).flatMap(([x, y]) => [y, x]);
 }
 
 function kept(ring: Ring | null, budget: MaskBudget): number[] | null {

@@ -15,6 +15,8 @@ export const ExportManifest = z.object({
     z.object({
       video_id: z.string(),
       filename: z.string(),
+      /** Whether it is a still image; manifests of earlier releases do not say. */
+      still: z.boolean().optional(),
       key: z.string(),
       width: z.number().int(),
       height: z.number().int(),
@@ -30,6 +32,8 @@ export const ExportManifest = z.object({
               class_index: z.number().int(),
               bbox: Bbox,
               polygon: z.array(z.number()).nullable(),
+              /** Manifests of earlier releases have no tracks. */
+              track_id: z.number().int().nullable().optional(),
             }),
           ),
         }),

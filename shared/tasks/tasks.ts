@@ -37,9 +37,20 @@ export const EXPORT_CONTENTS = {
   coco: "instances with both",
   voc: "Pascal VOC, masks as its objects' `polygon`",
   cvat: "CVAT for images 1.1",
+  "cvat-video":
+    "CVAT for video 1.1, a folder for each video, whose frames keep their indices; a track is " +
+    "`outside` from the first frame of the dataset that lacks it, and an annotation without a track " +
+    "is a track of one frame",
+  mot:
+    "MOT 1.1 as CVAT has it, boxes with coordinates from 0, a folder for each video, whose frames " +
+    "in the dataset are numbered from 1; annotations without a track get ids of their own",
 } as const;
 export type ExportFormat = keyof typeof EXPORT_CONTENTS;
 export const EXPORT_FORMATS = Object.keys(EXPORT_CONTENTS) as ExportFormat[];
+
+/** What an export calls its images: stills as frames of videos are called, or as they came. */
+export const EXPORT_NAMES = ["frames", "original"] as const;
+export type ExportNames = (typeof EXPORT_NAMES)[number];
 
 /** What to look for. Text is grounded in the segmenter's vocabulary, or refused. */
 export const Prompt = z.discriminatedUnion("kind", [
@@ -331,6 +342,7 @@ export const TASK_KINDS = {
       format: z.enum(EXPORT_FORMATS),
       /** Whether a box without a mask gets its rectangle as polygon, in `coco` and `yolo-seg`. */
       rectangles: z.boolean(),
+      names: z.enum(EXPORT_NAMES).default("frames"),
       manifest: ObjectSource,
       /** The manifest's videos, by key: only a payload's references are given addresses. */
       videos: z.array(ObjectSource),

@@ -5,6 +5,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { meant, readArguments, runCommand, UsageError } from "../../edge/local/command-line.ts";
 import { whole } from "../../shared/scalars.ts";
+import { annotators } from "./annotators.ts";
 import { contract } from "./contract.ts";
 import { devices } from "./devices.ts";
 import { engine } from "./engine.ts";
@@ -30,6 +31,7 @@ import { training } from "./training.ts";
 
 const GROUPS: Readonly<Record<string, Group>> = {
   formats,
+  annotators,
   exports,
   devices,
   elsewhere,

@@ -1,4 +1,5 @@
-// What an archive's texts are labels of: COCO, Pascal VOC, CVAT or YOLO, told by what they hold.
+// The format of an archive's texts, told by what they hold: COCO, Pascal VOC, CVAT, YOLO, LabelMe
+// or Label Studio.
 
 import { parse } from "yaml";
 import { type MaskBudget, maskBudget } from "../../../../shared/detector/rings.ts";
@@ -7,34 +8,47 @@ import type { ExportFormat } from "../../../../shared/tasks/tasks.ts";
 import { ClassName } from "../classes.ts";
 import type { ArchiveContent, ArchiveText } from "./archive.ts";
 import { Coco, cocoLabels, isPosed } from "./coco-labels.ts";
+import { cvatVideoLabels, hasTracks } from "./cvat-video-labels.ts";
+import { FRAME_LIST, FrameLists } from "./frame-lists.ts";
+import { isLabelStudio, labelStudioLabels } from "./label-studio-labels.ts";
+import { isLabelme, type LabelmeFile, labelmeFile, labelmeLabels } from "./labelme-labels.ts";
 import {
   CLASSES_MAX,
   counted,
   folderOf,
   imageBeside,
-  imageName,
   type Labels,
   oneIdEach,
-  stemOf,
   together,
 } from "./labels.ts";
+import { isMot, isOfSequence, type MotFile, motFile, motLabels } from "./mot-labels.ts";
+import { emptyTally, type SequenceContext, sequenceLabels } from "./sequences.ts";
 import { cvatLabels, openXml, type VocFile, vocFile, vocLabels } from "./xml-labels.ts";
 import { type YoloClasses, yoloLabels } from "./yolo-labels.ts";
 
-/** The formats of archives: those that are exported, where YOLO's with masks are YOLO's too. */
-export type ArchiveFormat = Exclude<ExportFormat, "yolo-seg">;
+/**
+ * The formats of archives: those that are exported, where YOLO's with masks are YOLO's too, and
+ * those of tools that annotate.
+ */
+export type ArchiveFormat = Exclude<ExportFormat, "yolo-seg"> | "labelme" | "label-studio";
 /** What an archive of each format holds. */
 export const ARCHIVE_CONTENTS: Readonly<Record<ArchiveFormat, string>> = {
   coco: "COCO JSON",
   voc: "Pascal VOC XML",
   cvat: "XML of CVAT for images 1.1",
+  "cvat-video": "XML of CVAT for video 1.1",
+  mot: "MOT's gt.txt",
   yolo: "YOLO texts with data.yaml or classes.txt",
+  labelme: "LabelMe's JSON",
+  "label-studio": "Label Studio's JSON or JSON-MIN",
 };
 export const ARCHIVE_FORMATS = Object.keys(ARCHIVE_CONTENTS) as ArchiveFormat[];
 
+/** Formats whose labels name images without an extension. */
+const WITHOUT_EXTENSION: readonly ArchiveFormat[] = ["yolo", "cvat-video", "mot"];
+const JSON_FORMATS: readonly ArchiveFormat[] = ["coco", "labelme", "label-studio"];
+const XML_FORMATS: readonly ArchiveFormat[] = ["voc", "cvat", "cvat-video"];
 const NAMED_MAX = 10;
-/** Where an export of ours lists its images with their frames. */
-const FRAMES = /(^|\/)frames\.csv$/i;
 /** Lists of files and of classes beside YOLO's labels, and what people write. */
 const NO_LABELS =
   /(^|\/)((train|val|valid|test|trainval|classes|labelmap|label_map|labels)\.txt|readme[^/]*|.*ImageSets\/.*)$/i;
@@ -45,8 +59,12 @@ interface LabelFiles extends Record<ArchiveFormat, unknown[]> {
   coco: { name: string; document: unknown }[];
   voc: VocFile[];
   cvat: Labels[];
+  "cvat-video": Labels[];
+  mot: MotFile[];
   /** Label texts. */
   yolo: ArchiveText[];
+  labelme: LabelmeFile[];
+  "label-studio": Labels[];
   others: string[];
 }
 
@@ -58,7 +76,9 @@ export function archiveLabels(
   { texts, images, others }: ArchiveContent,
   { format, isKnown }: { format: ArchiveFormat | undefined; isKnown: (file: string) => boolean },
 ): Labels {
-  const sorted = sort(texts, format);
+  const lists = new FrameLists(texts);
+  const context = { lists, isKnown, budget: maskBudget(), tally: emptyTally() };
+  const sorted = sort(texts, format, context);
   const present = ARCHIVE_FORMATS.filter((one) => sorted[one].length > 0);
   const [only] = present;
   if (present.length > 1) {
@@ -68,11 +88,16 @@ export function archiveLabels(
     const wanted = format ? `${format} labels` : `labels: ${ARCHIVE_FORMATS.join(", ")}`;
     throw refusal(`the archive holds no ${wanted}`);
   }
-  const budget = maskBudget();
   const read: Record<ArchiveFormat, () => Labels> = {
-    coco: () => cocoDocuments(sorted.coco, budget),
+    coco: () => cocoDocuments(sorted.coco, context.budget),
     voc: () => vocLabels(sorted.voc, isKnown),
     cvat: () => together(sorted.cvat),
+    "cvat-video": () => sequenceLabels(sorted["cvat-video"], context),
+    mot: () =>
+      sequenceLabels(
+        sorted.mot.map((one) => motLabels(one, context)),
+        context,
+      ),
     yolo: () => {
       const classesOf = classFinder(texts);
       const read = sorted.yolo.map(({ name: file, text }) => ({
@@ -82,6 +107,8 @@ export function archiveLabels(
       }));
       return yoloLabels(read, "labels");
     },
+    labelme: () => labelmeLabels(sorted.labelme, isKnown),
+    "label-studio": () => together(sorted["label-studio"]),
   };
   const labels = read[only]();
   checkClasses(labels.classes);
@@ -89,7 +116,10 @@ export function archiveLabels(
   const more = ignored.length > NAMED_MAX ? ", …" : "";
   return {
     ...labels,
-    frameIds: oneIdEach([...framesNamed(texts, labels.images), ...labels.frameIds]),
+    frameIds: oneIdEach([
+      ...lists.named(labels.images, { hasExtension: !WITHOUT_EXTENSION.includes(only) }),
+      ...labels.frameIds,
+    ]),
     notes: [
       ...labels.notes,
       ...(images > 0 ? [`${counted(images, "image")} of the archive not taken: upload them`] : []),
@@ -103,31 +133,59 @@ export function archiveLabels(
 }
 
 /** The texts by format; with a format named, the others' are beside it. */
-function sort(texts: readonly ArchiveText[], format: ArchiveFormat | undefined): LabelFiles {
-  const sorted: LabelFiles = { coco: [], voc: [], cvat: [], yolo: [], others: [] };
+function sort(
+  texts: readonly ArchiveText[],
+  format: ArchiveFormat | undefined,
+  context: SequenceContext,
+): LabelFiles {
+  const { budget } = context;
+  const sorted: LabelFiles = {
+    coco: [],
+    voc: [],
+    cvat: [],
+    "cvat-video": [],
+    mot: [],
+    yolo: [],
+    labelme: [],
+    "label-studio": [],
+    others: [],
+  };
+  const textsByPath = new Map(texts.map((one) => [one.name, one.text]));
   const inLabels = texts.some(({ name: file }) => /(^|\/)labels\/.*\.txt$/i.test(file));
   const wants = (one: ArchiveFormat) => format === undefined || format === one;
   for (const { name: file, text } of texts) {
     const [extension = ""] = /[^.]*$/.exec(file.toLowerCase()) ?? [];
-    if (extension === "json" && wants("coco")) {
+    if (extension === "json" && JSON_FORMATS.some(wants)) {
       const document = jsonOf(file, text);
-      if (isCoco(document)) sorted.coco.push({ name: file, document });
+      if (wants("coco") && isCoco(document)) sorted.coco.push({ name: file, document });
+      else if (wants("labelme") && isLabelme(document))
+        sorted.labelme.push(labelmeFile(file, document, budget));
+      else if (wants("label-studio") && isLabelStudio(document))
+        sorted["label-studio"].push(labelStudioLabels(file, document, budget));
       else sorted.others.push(file);
-    } else if (extension === "xml" && (wants("voc") || wants("cvat"))) {
+    } else if (extension === "xml" && XML_FORMATS.some(wants)) {
       const xml = openXml(file, text);
       if (xml.root.name === "annotation" && wants("voc")) sorted.voc.push(vocFile(xml));
+      else if (wants("cvat-video") && hasTracks(xml))
+        sorted["cvat-video"].push(cvatVideoLabels(xml, context));
       else if (xml.root.name === "annotations" && wants("cvat")) sorted.cvat.push(cvatLabels(xml));
       else sorted.others.push(file);
-    } else if (extension === "txt" && wants("yolo") && isLabel(file, inLabels)) {
+    } else if (wants("mot") && isMot(file, text)) {
+      sorted.mot.push(motFile(file, text, textsByPath));
+    } else if (extension === "txt" && wants("yolo") && isLabel(file, text, inLabels)) {
       sorted.yolo.push({ name: file, text });
-    } else if (!/^(ya?ml|names)$/.test(extension) && !NO_LABELS.test(file) && !FRAMES.test(file))
+    } else if (
+      !/^(ya?ml|names|ini)$/.test(extension) &&
+      !NO_LABELS.test(file) &&
+      !FRAME_LIST.test(file)
+    )
       sorted.others.push(file);
   }
   return sorted;
 }
 
-const isLabel = (file: string, inLabels: boolean) =>
-  !NO_LABELS.test(file) && (!inLabels || /(^|\/)labels\//i.test(file));
+const isLabel = (file: string, text: string, inLabels: boolean) =>
+  !NO_LABELS.test(file) && !isOfSequence(file, text) && (!inLabels || /(^|\/)labels\//i.test(file));
 
 function jsonOf(file: string, text: string): unknown {
   try {
@@ -187,27 +245,6 @@ function objectsOf({ file, coco }: { file: string; coco: ReturnType<typeof cocoO
   return coco.annotations.map(({ image_id, category_id, bbox }) =>
     JSON.stringify([images.get(image_id), names.get(category_id), bbox]),
   );
-}
-
-/** The frames that exports of ours name for their images: `image,frame_id` a line. */
-function framesNamed(texts: readonly ArchiveText[], images: readonly string[]): [string, string][] {
-  const lists = texts
-    .filter(({ name: file }) => FRAMES.test(file))
-    .map(({ name: file, text }) => {
-      // In one export each is the only one of its name without folders and extension.
-      const frames = text.split("\n").map((line): [string, string] => {
-        const comma = line.lastIndexOf(",");
-        return [stemOf(imageName(line.slice(0, Math.max(comma, 0)))), line.slice(comma + 1).trim()];
-      });
-      return { folder: imageBeside(file, ""), frames: new Map(frames) };
-    })
-    // The nearest list comes first.
-    .toSorted((one, other) => other.folder.length - one.folder.length);
-  return images.flatMap((image): [string, string][] => {
-    const list = lists.find(({ folder }) => image.startsWith(folder));
-    const frameId = list?.frames.get(stemOf(image));
-    return frameId ? [[image, frameId]] : [];
-  });
 }
 
 function cocoOf(file: string, document: unknown) {

@@ -5,12 +5,15 @@ import { Readable } from "node:stream";
 import type { R2Bucket } from "@cloudflare/workers-types";
 import { type Entry, fromRandomAccessReaderPromise, RandomAccessReader, type ZipFile } from "yauzl";
 import { Failure } from "../../../../shared/errors.ts";
+import { withoutImageData } from "./image-data.ts";
 import { IMPORT_FILES_MAX } from "./labels.ts";
 
 /** Files in an archive, images among them. */
 const ENTRIES_MAX = 100_000;
 /** Bytes of all texts, unpacked: as much as a JSON body may have. */
 const TEXT_BYTES_MAX = 32 * 1024 * 1024;
+/** Bytes of all JSON with the images that LabelMe puts into it, which are not kept. */
+const JSON_BYTES_MAX = 256 * 1024 * 1024;
 /** Texts shrink some twenty times; what shrinks more was made to. */
 const RATIO_MAX = 200;
 /** Small texts may shrink as they like. */
@@ -31,8 +34,10 @@ export interface ArchiveContent {
   others: string[];
 }
 
-const TEXT = /(\.(json|xml|txt|ya?ml|names)|(^|\/)frames\.csv)$/i;
-const IMAGE = /\.(jpe?g|jpe|jfif|mpo|png|webp|bmp|tiff?|gif|avif|hei[cf])$/i;
+const TEXT = /(\.(json|xml|txt|ya?ml|names|ini)|(^|\/)frames\.csv)$/i;
+const JSON_TEXT = /\.json$/i;
+/** Names of images. */
+export const IMAGE = /\.(jpe?g|jpe|jfif|mpo|png|webp|bmp|tiff?|gif|avif|hei[cf])$/i;
 /** What operating systems put into archives by themselves. */
 const CLUTTER = /(^|\/)(__MACOSX\/|\._|\.DS_Store$|Thumbs\.db$|desktop\.ini$)/i;
 
@@ -64,8 +69,12 @@ async function contentOf(zip: ZipFile): Promise<ArchiveContent> {
   entries.sort((one, other) => other.relativeOffsetOfLocalHeader - one.relativeOffsetOfLocalHeader);
   const texts: ArchiveText[] = [];
   // Each entry leaves when its text comes: there is no room for all of both.
-  for (let entry = entries.pop(); entry; entry = entries.pop())
-    texts.push({ name: entry.fileName, text: await textOf(zip, entry) });
+  let bytesLeft = TEXT_BYTES_MAX;
+  for (let entry = entries.pop(); entry; entry = entries.pop()) {
+    const { text, bytes } = await textOf(zip, entry, bytesLeft);
+    bytesLeft -= bytes;
+    texts.push({ name: entry.fileName, text });
+  }
   texts.sort((one, other) => (one.name < other.name ? -1 : 1));
   return { texts, images, others };
 }
@@ -77,7 +86,7 @@ async function listEntries(zip: ZipFile) {
   const entries: Entry[] = [];
   const others: string[] = [];
   let images = 0;
-  let bytes = 0;
+  const bytes = { json: 0, other: 0 };
   for await (const entry of zip.eachEntry()) {
     entry.fileName = nameOf(entry);
     const { fileName: name } = entry;
@@ -88,8 +97,9 @@ async function listEntries(zip: ZipFile) {
     if (IMAGE.test(name)) images += 1;
     else if (!TEXT.test(name)) others.push(name);
     else {
-      bytes += entry.uncompressedSize;
-      if (bytes > TEXT_BYTES_MAX) throw refusal(`over ${TEXT_BYTES_MAX} bytes of texts`);
+      bytes[JSON_TEXT.test(name) ? "json" : "other"] += entry.uncompressedSize;
+      if (bytes.other > TEXT_BYTES_MAX) throw tooLong();
+      if (bytes.json > JSON_BYTES_MAX) throw refusal(`over ${JSON_BYTES_MAX} bytes of JSON`);
       if (entries.push(slim(entry)) > IMPORT_FILES_MAX)
         throw refusal(`over ${IMPORT_FILES_MAX} texts`);
     }
@@ -138,16 +148,30 @@ function checkEntry(entry: Entry) {
   }
 }
 
-/** Its bytes are as many as the directory says, or reading fails. */
-async function textOf(zip: ZipFile, entry: Entry): Promise<string> {
+const tooLong = () => refusal(`over ${TEXT_BYTES_MAX} bytes of texts`);
+
+/**
+ * The text of an entry, which has as many bytes as the directory says, or reading fails. `bytes`
+ * counts the text without LabelMe's images.
+ */
+async function textOf(
+  zip: ZipFile,
+  entry: Entry,
+  bytesMax: number,
+): Promise<{ text: string; bytes: number }> {
   const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: false });
   let text = "";
+  let bytes = 0;
   try {
-    for await (const chunk of await zip.openReadStreamPromise(entry)) {
+    const chunks: AsyncIterable<Uint8Array> = await zip.openReadStreamPromise(entry);
+    for await (const chunk of JSON_TEXT.test(entry.fileName) ? withoutImageData(chunks) : chunks) {
+      bytes += chunk.length;
+      if (bytes > bytesMax) throw tooLong();
       text += decoder.decode(chunk, { stream: true });
     }
-    return text + decoder.decode();
+    return { text: text + decoder.decode(), bytes };
   } catch (thrown) {
+    if (thrown instanceof Failure) throw thrown;
     if (thrown instanceof TypeError) throw refusal(`${entry.fileName} is not UTF-8`);
     throw refusal(`${entry.fileName}: ${(thrown as Error).message.slice(0, 200)}`);
   }

@@ -2,7 +2,6 @@
 
 import { z } from "@hono/zod-openapi";
 import {
-  BrokenMask,
   boxAround,
   isRectangle,
   type MaskBudget,
@@ -24,6 +23,7 @@ import {
   imageBeside,
   type Label,
   type Labels,
+  maskFailure,
   oneIdEach,
   turnedBox,
   unitOf,
@@ -230,7 +230,6 @@ function maskOf({ segmentation }: CocoAnnotation, field: string, budget: MaskBud
       ? ringOfPolygons(segmentation, budget)
       : ringOfRunLengths(segmentation, budget);
   } catch (thrown) {
-    if (!(thrown instanceof BrokenMask)) throw thrown;
-    throw new Failure("invalid_request", `${field}.segmentation: ${thrown.message}`);
+    throw maskFailure(`${field}.segmentation`, thrown);
   }
 }

@@ -2,7 +2,7 @@
 
 import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
-import { EXPORT_CONTENTS, EXPORT_FORMATS } from "../../../../shared/tasks/tasks.ts";
+import { EXPORT_CONTENTS, EXPORT_FORMATS, EXPORT_NAMES } from "../../../../shared/tasks/tasks.ts";
 import { DatasetInclude } from "../../../../shared/wire/dataset-report.ts";
 import { DatasetExport } from "../../../../shared/wire/labeling.ts";
 import { headers } from "../../../http/description.ts";
@@ -48,6 +48,15 @@ const Options = z.strictObject({
       description:
         "in `coco` and `yolo-seg` a box without a mask has its rectangle as polygon, so that readers of " +
         "masks take every annotation; without it `segmentation` is empty, and the line is a box's",
+    }),
+  names: z
+    .enum(EXPORT_NAMES)
+    .default("frames")
+    .meta({
+      description:
+        "what images are called: `frames` is `<video name>_<frame index in six digits>` for all of " +
+        "them; `original` is a still's path as it was uploaded, with its folders, made safe for any " +
+        "system. Names that are alike get a part of the video's id",
     }),
   val_share: z.number().min(0).max(0.9).default(0.2).meta({
     description:

@@ -3,7 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
-import type { TaskPayload } from "../../../../shared/tasks/tasks.ts";
+import type { ExportNames, TaskPayload } from "../../../../shared/tasks/tasks.ts";
 import { iso } from "../../../../shared/time.ts";
 import type { DatasetExport, ExportSummary } from "../../../../shared/wire/labeling.ts";
 import { jsonb } from "../../../http/storable.ts";
@@ -21,6 +21,7 @@ import { type ManifestOptions, type PlanCounts, writeManifest } from "./manifest
 export interface ExportOptions extends ManifestOptions {
   format: TaskPayload<"export">["format"];
   rectangles: boolean;
+  names: ExportNames;
 }
 
 const DOWNLOAD_SECONDS = 15 * 60;
@@ -58,6 +59,7 @@ export async function startExport(
         export_id: id,
         format: options.format,
         rectangles: options.rectangles,
+        names: options.names,
         manifest,
         videos,
         archive: target(keys.archive, "application/zip"),

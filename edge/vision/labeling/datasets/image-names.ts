@@ -21,7 +21,18 @@ export interface VideoFrame {
 }
 
 /** How a name was found to stand for a frame, the surest way first. */
-const WAYS = ["frame id", "path", "name", "name elsewhere", "like", "like elsewhere"] as const;
+const WAYS = [
+  "frame id",
+  "path",
+  "name",
+  "name elsewhere",
+  "like",
+  "like elsewhere",
+  "uploaded name",
+  "like uploaded name",
+] as const;
+/** What Label Studio puts before the name of each file that is uploaded to it. */
+const UPLOAD_PREFIX = /(^|\/)[0-9a-f]{8}-(?=[^/]+$)/;
 type Way = (typeof WAYS)[number];
 
 /** What an image's name stands for: a frame, several (by some of their names), or none. */
@@ -81,8 +92,9 @@ function add(index: Map<string, ProjectVideo[]>, key: string, video: ProjectVide
 /**
  * What finds the frame that an image's name stands for: the frame that an export of ours names for
  * it; else the still of this path; else of this file name; else what an export of ours calls so
- * (`<video>_<six digits>`), or the only still called so but for its extension. Folders that
- * contradict a name's are of account only where no others agree with it.
+ * (`<video>_<six digits>`), or the only still called so but for its extension; else what the name
+ * stands for without the eight hex digits that Label Studio puts before it. Folders that contradict
+ * a name's are of account only where no others agree with it.
  */
 export function frameFinder(
   videos: readonly ProjectVideo[],
@@ -111,6 +123,14 @@ export function frameFinder(
     return [...new Map(found.map((one) => [`${one.video.id}.${one.frame}`, one])).values()];
   };
   const stillsOf = (those: readonly ProjectVideo[]) => those.map((video) => ({ video, frame: 0 }));
+  const uploaded = (name: string): FoundFrame => {
+    const own = name.replace(UPLOAD_PREFIX, "$1");
+    if (own === name) return null;
+    return (
+      oneOf(stillsOf(names.anywhere(own)), "uploaded name") ??
+      oneOf(like(own, "anywhere"), "like uploaded name")
+    );
+  };
   return (name, frameId) => {
     const told = frameId === undefined ? null : parseFrameId(frameId);
     const own = told && byId.get(told.videoId);
@@ -122,7 +142,8 @@ export function frameFinder(
       oneOf(stillsOf(names.near(name)), "name") ??
       oneOf(stillsOf(names.anywhere(name)), "name elsewhere") ??
       oneOf(like(name, "near"), "like") ??
-      oneOf(like(name, "anywhere"), "like elsewhere")
+      oneOf(like(name, "anywhere"), "like elsewhere") ??
+      uploaded(name)
     );
   };
 }

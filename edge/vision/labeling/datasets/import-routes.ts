@@ -89,11 +89,14 @@ export const importRoutes: readonly Route[] = [
       description:
         `Beyond the contract; for engineers. A zip of ${Object.values(ARCHIVE_CONTENTS).join(", or ")}: ` +
         "boxes or masks, such as our exports. The format is told by the content; `format` names one " +
-        "of several. Images are found as by `POST /import`; " +
-        "those in the zip are not taken. Refused are zips of over 100,000 files, 50,000 or 32 MiB of " +
-        "texts, texts that shrank over 200 times, encrypted files, links, paths that lead elsewhere, " +
-        "and names that come twice. Where a body may be no larger than about 100 MB, leave out the " +
-        "images.",
+        "of several. Images are found as by `POST /import`, or without the eight digits that Label " +
+        "Studio puts before a name; " +
+        "those in the zip are not taken. Of a Label Studio task the ground truth is taken, else the " +
+        "newest annotation; predictions only where no task has an annotation. " +
+        "Refused are zips of over 100,000 files, 50,000 or 32 MiB of texts (256 MiB of JSON with " +
+        "LabelMe's embedded images), texts that shrank over 200 times, encrypted files, links, paths " +
+        "that lead elsewhere, and names that come twice. Where a body may be no larger than about " +
+        "100 MB, leave out the images.",
       who: user,
       body: archiveForm,
       answers: importResponses,

@@ -218,7 +218,7 @@ function annotationRow(label: Label, { video, frame }: VideoFrame): NewAnnotatio
     bbox,
     polygon: inside?.polygon ?? null,
     confidence: label.confidence,
-    track: null,
+    track: label.track ?? null,
     duplicate: null,
   };
 }

@@ -42,6 +42,7 @@ const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
 
 export interface ManifestVideo extends HashedVideo {
   filename: string;
+  still: boolean;
   storage_key: string;
   bytes: number;
   width: number;
@@ -277,7 +278,7 @@ export async function listVideos(
     WITH labeled AS (
       SELECT video_id, array_to_json(array_agg(frame ORDER BY frame)) AS frames
         FROM (${frames}) f GROUP BY video_id)
-    SELECT v.id, v.filename, v.frame_count, v.probe->>'pixels_sha256' AS pixels,
+    SELECT v.id, v.filename, v.content_type LIKE 'image/%' AS still, v.frame_count, v.probe->>'pixels_sha256' AS pixels,
       v.probe->>'dhash' AS look, v.storage_key, v.bytes::float8 AS bytes, v.width, v.height,
       coalesce((SELECT l.frames FROM labeled l WHERE l.video_id = v.id), '[]') AS frames,
       coalesce(array_to_json(c.annotated), '[]') AS annotated,
@@ -332,8 +333,8 @@ async function* manifestText(
   const opened = (fields: object) => JSON.stringify(fields).slice(0, -1);
   yield encoder.encode(`${opened(head)},"videos":[`);
   for (const [videoIndex, { video, sides }] of splits.entries()) {
-    const { id: video_id, filename, storage_key: key, width, height } = video;
-    const fields = { video_id, filename, key, width, height };
+    const { id: video_id, filename, still, storage_key: key, width, height } = video;
+    const fields = { video_id, filename, still, key, width, height };
     yield encoder.encode(`\n${videoIndex === 0 ? "" : ","}${opened(fields)},"frames":[`);
     let comma = "";
     for (const [index, split] of sides) {
@@ -404,7 +405,7 @@ async function readPage(
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(classes)}::jsonb) x(number int, index int))
     SELECT a.video_id || '.' || a.frame_index AS frame_key, json_agg(json_build_object('id', a.id,
         'class_index', k.index, 'bbox', json_build_array(a.x1, a.y1, a.x2, a.y2),
-        'polygon', a.polygon) ORDER BY a.id)::text AS list
+        'polygon', a.polygon, 'track_id', a.track_id) ORDER BY a.id)::text AS list
       FROM jsonb_to_recordset(${JSON.stringify(spans)}::jsonb) s(video uuid, low int, high int)
       JOIN annotation a ON a.video_id = s.video AND a.frame_index BETWEEN s.low AND s.high
       JOIN class k ON k.number = a.class_number

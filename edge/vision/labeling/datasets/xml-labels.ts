@@ -1,24 +1,25 @@
 // Pascal VOC's and CVAT's XML as labels.
 
 import { parseXml, XmlElement } from "@rgrove/parse-xml";
-import {
-  BrokenMask,
-  boxAround,
-  isRectangle,
-  type MaskBudget,
-  maskBudget,
-  ringOfPolygons,
-} from "../../../../shared/detector/rings.ts";
+import { maskBudget } from "../../../../shared/detector/rings.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Bbox } from "../../../../shared/tasks/tasks.ts";
 import {
+  baseName,
   boxShape,
+  count,
   counted,
+  countNotes,
   distinct,
+  folderOf,
   imageBeside,
+  imageName,
   imageOfText,
   type Label,
   type Labels,
+  NO_AREAS,
+  ringShape,
+  sumOf,
   unitOf,
 } from "./labels.ts";
 
@@ -54,14 +55,17 @@ export function openXml(name: string, text: string): XmlFile {
   throw refusal(name, "is no XML");
 }
 
-const childrenOf = (parent: XmlElement, name?: string): XmlElement[] =>
+/** The elements in an element, or those of a name. */
+export const childrenOf = (parent: XmlElement, name?: string): XmlElement[] =>
   parent.children.filter(
     (child): child is XmlElement =>
       child instanceof XmlElement && (name === undefined || child.name === name),
   );
-const childOf = (parent: XmlElement | undefined, name: string): XmlElement | undefined =>
+/** The first element of a name in an element. */
+export const childOf = (parent: XmlElement | undefined, name: string): XmlElement | undefined =>
   parent && childrenOf(parent, name)[0];
-const textOf = (parent: XmlElement | undefined, name: string): string =>
+/** The text of the first element of a name in an element, without blanks around it. */
+export const textOf = (parent: XmlElement | undefined, name: string): string =>
   childOf(parent, name)?.text.trim() ?? "";
 
 /** Characters of a number; no tool writes one so long. */
@@ -69,34 +73,14 @@ const NUMBER_CHARACTERS_MAX = 64;
 const DECIMAL = /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i;
 
 /** Decimal digits as a number; not a number for all else. */
-const numberOf = (text: string): number =>
+export const numberOf = (text: string): number =>
   text.length <= NUMBER_CHARACTERS_MAX && DECIMAL.test(text) ? Number(text) : Number.NaN;
 
 /** The side of an image in pixels; none where it is missing or 0, as some tools write it. */
-const sideOf = (text: string): number | undefined => {
+export const sideOf = (text: string): number | undefined => {
   const side = numberOf(text);
   return side > 0 && Number.isFinite(side) ? side : undefined;
 };
-
-/** The mask of polygons: a rectangle is its box; without an area it is left out, and counted. */
-function ringShape(
-  file: string,
-  rings: number[][],
-  budget: MaskBudget,
-): Pick<Label, "box" | "polygon"> {
-  if (rings.flat().some((value) => !Number.isFinite(value))) {
-    throw refusal(file, "a polygon's corners must be numbers");
-  }
-  try {
-    const ring = ringOfPolygons(rings, budget);
-    return ring && isRectangle(ring)
-      ? { box: boxAround(ring), polygon: null }
-      : { box: null, polygon: ring ?? [] };
-  } catch (thrown) {
-    if (thrown instanceof BrokenMask) throw refusal(file, thrown.message);
-    throw thrown;
-  }
-}
 
 /** An object's box, where one is told, and its outline. */
 function shapeOf(
@@ -134,9 +118,16 @@ export interface VocFile {
   leftOut: number;
 }
 
-/** The image of a document; none where it names none. */
-const imageIn = (document: string, name: string) =>
-  name === "" ? "" : imageBeside(document, name);
+/**
+ * The image of a document; none where it names none. A document may name it with the folders in
+ * which it lies itself.
+ */
+function imageIn(document: string, name: string): string {
+  if (name === "") return "";
+  const [folder, own] = [folderOf(imageName(document)), folderOf(imageName(name))];
+  if (own === "" || !`/${folder}`.endsWith(`/${own}`)) return imageBeside(document, name);
+  return `${folder}${baseName(imageName(name))}`;
+}
 
 /** What an XML document of Pascal VOC holds. Fails with `invalid_request`. */
 export function vocFile({ name, root }: XmlFile): VocFile {
@@ -244,9 +235,6 @@ const TAG = "tag";
 export function cvatLabels({ name: file, root }: XmlFile): Labels {
   const budget = maskBudget();
   const images = childrenOf(root, "image");
-  if (images.length === 0 && childrenOf(root, "track").length > 0) {
-    throw refusal(file, "holds tracks of a video: export it from CVAT as CVAT for images 1.1");
-  }
   const leftOut = new Map<string, number>();
   const labels = images.flatMap((image) => {
     const { name = "", width = "", height = "" } = image.attributes;
@@ -254,7 +242,7 @@ export function cvatLabels({ name: file, root }: XmlFile): Labels {
       const own = shape.attributes;
       const ring = shape.name === "polygon" ? (own.points ?? "").split(/[;,]/).map(numberOf) : null;
       if (!ring && shape.name !== "box") {
-        if (shape.name !== TAG) leftOut.set(shape.name, (leftOut.get(shape.name) ?? 0) + 1);
+        if (shape.name !== TAG) count(leftOut, shape.name);
         return [];
       }
       if (!own.label) throw refusal(file, "a shape has no label");
@@ -279,18 +267,18 @@ export function cvatLabels({ name: file, root }: XmlFile): Labels {
   const { images: once, notes } = distinct(
     images.map(({ attributes }) => imageIn(file, attributes.name ?? "")),
   );
-  const kinds = [...leftOut].map(([kind, count]) => `${count} ${kind}`).join(", ");
   return {
     images: once,
     labels,
     classes: [...new Set([...listed.filter((name) => name !== ""), ...classesOf(labels)])],
-    leftOut: [...leftOut.values()].reduce((total, count) => total + count, 0),
-    notes: [...notes, ...(kinds ? [`left out, as neither boxes nor polygons: ${kinds}`] : [])],
+    leftOut: sumOf(leftOut),
+    notes: [...notes, ...countNotes(NO_AREAS, leftOut)],
     frameIds: new Map(),
   };
 }
 
-function cvatBox(
+/** A box by CVAT's attributes; one that is turned is a polygon. */
+export function cvatBox(
   file: string,
   { xtl = "", ytl = "", xbr = "", ybr = "", rotation = "0" }: XmlElement["attributes"],
 ): Pick<Label, "box" | "polygon"> {

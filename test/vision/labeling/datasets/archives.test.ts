@@ -226,7 +226,7 @@ describe("an archive", () => {
         /a\.xml: is no XML/,
       ],
       [{ "a.xml": VOC("one.jpg", "<object><name>x</name></object>") }, /neither a bndbox/],
-      [{ "a.xml": "<annotations><track/></annotations>" }, /tracks of a video/],
+      [{ "a.xml": "<annotations><track/></annotations>" }, /each track must have an id/],
       [{ "a.xml": `<annotation>${elements}</annotation>` }, /over 200000 elements/],
       [{ "a.txt": "0 1 1 1 1" }, /no names/],
       [{ "a.txt": "5 1 1 1 1", "classes.txt": "x" }, /a\.txt, line 1/],

@@ -465,7 +465,7 @@ describe("a folder of COCO", () => {
     const captions = { "captions_train.json": files["annotations/captions_train.json"] };
     expect(detail(await sendZip(target, captions))).toEqual([
       422,
-      "the archive holds no labels: coco, voc, cvat, yolo",
+      "the archive holds no labels: coco, voc, cvat, cvat-video, mot, yolo, labelme, label-studio",
     ]);
   });
 });
