@@ -202,6 +202,10 @@ export const RunLosses = z.object({
 });
 export type RunLosses = z.infer<typeof RunLosses>;
 
+/** The same items on the validation split; the semantic map is not validated. */
+export const ValidationLosses = RunLosses.omit({ semantic: true });
+export type ValidationLosses = z.infer<typeof ValidationLosses>;
+
 /** Keys of the contract: `per_class/{class}/{metric}`, a `/` of a class name as `%2F`. */
 export const CLASS_METRICS = ["precision", "recall", "mAP50", "mAP50-95"] as const;
 /** By the overlap of masks: of segmentation, over all classes and by class. */
@@ -234,12 +238,71 @@ export const RunEpoch = z
   .object({
     epoch: z.number().int().min(1).max(EPOCHS_MAX).meta({ description: "from 1" }),
     losses: RunLosses,
+    validation_losses: ValidationLosses.nullable()
+      .default(null)
+      .meta({
+        description:
+          "losses of the averaged weights on the validation split, without augmentation; the same " +
+          "items as `losses`. Null where they were not finite, and for epochs of earlier releases",
+      }),
     metrics: MetricMap,
     learning_rate: z.number(),
     seconds: z.number(),
   })
   .meta({ id: "RunEpoch" });
 export type RunEpoch = z.infer<typeof RunEpoch>;
+
+/** Number of points of each curve of a run, at 0, 0.01, …, 1. */
+const CURVE_POINTS = 101;
+const curve = () => z.array(z.number()).length(CURVE_POINTS);
+
+/** Precision, recall and F1 of detections at IoU 0.5. */
+const PrecisionRecallCurves = z.object({
+  precision: curve().meta({ description: "at each of `confidences`, linear between detections" }),
+  recall: curve(),
+  f1: curve(),
+  precision_by_recall: curve().meta({
+    description:
+      "at each of `recalls`, as pycocotools reads it: the mean of a class's is its mAP50",
+  }),
+});
+
+/** Curves of weights, measured on the validation split. */
+export const WeightsCurves = z.object({
+  epoch: z.number().int().meta({ description: "epoch of the weights, from 1" }),
+  confidence: z.number().meta({
+    description:
+      "confidence of the highest mean F1, smoothed over a tenth of the confidences: where " +
+      "`precision` and `recall` of the metrics are read",
+  }),
+  all: PrecisionRecallCurves.meta({ description: "means over the classes that have objects" }),
+  classes: z.array(
+    z.object({
+      class: z.string(),
+      objects: z.number().int().meta({ description: "objects in the validation split" }),
+      curves: PrecisionRecallCurves.nullable().meta({ description: "null without an object" }),
+    }),
+  ),
+});
+export type WeightsCurves = z.infer<typeof WeightsCurves>;
+
+/** Name of the artifact that holds a run's curves. */
+export const CURVES = "curves.json";
+
+/** Content of the artifact `curves.json`. */
+export const RunCurves = z.object({
+  confidences: curve(),
+  recalls: curve(),
+  best_epoch: WeightsCurves.nullable().meta({
+    description: "of the best epoch, as epochs are measured; null where no epoch was",
+  }),
+  model: WeightsCurves.nullable().meta({
+    description:
+      "of the registered model as it is served, with suppression where the run chose it; null " +
+      "where there is no model, or its validation was not finished",
+  }),
+});
+export type RunCurves = z.infer<typeof RunCurves>;
 
 /** What the automatic settings came to on the node. */
 export const ResolvedSettings = z
@@ -328,6 +391,9 @@ export const TrainingRun = z
     epoch: z.number().int().meta({ description: "epochs done" }),
     epochs: z.number().int(),
     loss: RunLosses.nullable(),
+    validation_loss: ValidationLosses.nullable().meta({
+      description: "losses of the last epoch on the validation split; null where it has none",
+    }),
     mAP: z
       .object({ mAP50: z.number(), "mAP50-95": z.number() })
       .nullable()
