@@ -1,0 +1,1 @@
+CREATE INDEX "task_annotated" ON "task" USING btree ("workspace_id") WHERE kind = 'predict' AND state = 'finished' AND payload ? 'annotated';
