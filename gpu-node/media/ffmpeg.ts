@@ -203,7 +203,8 @@ export function start(
 
 /**
  * Calls when the program neither said nor read anything for too long while its reader wanted more,
- * and while it had something to read. On the way to a late frame it reads and decodes for minutes without a word.
+ * and while it had something to read. On the way to a late frame it reads and decodes for minutes
+ * without a word.
  */
 function watchStall(child: ChildProcess, stallMs: number, onStall: () => void): NodeJS.Timeout {
   let seen = -1;

@@ -57,26 +57,26 @@ export function tagOf(
 }
 
 /** What a drawing shows of a detection. */
-type Drawn = Pick<Detection, "bbox" | "class_name" | "confidence" | "polygon">;
+type OverlayObject = Pick<Detection, "bbox" | "class_name" | "confidence" | "polygon">;
 
 /** The image as JPEG with each detection's box, mask and name, one colour a class. */
 export const drawOver = (
   image: RgbImage,
-  detections: readonly Drawn[],
+  detections: readonly OverlayObject[],
   classes: readonly string[],
 ): Promise<Buffer> => toJpegUnder(image, overlayOf(image, detections, classes));
 
 /** The same as pixels; the image itself without a detection. */
 export const drawnOver = async (
   image: RgbImage,
-  detections: readonly Drawn[],
+  detections: readonly OverlayObject[],
   classes: readonly string[],
 ): Promise<RgbImage> =>
   detections.length === 0 ? image : under(image, overlayOf(image, detections, classes));
 
 function overlayOf(
   image: RgbImage,
-  detections: readonly Drawn[],
+  detections: readonly OverlayObject[],
   classes: readonly string[],
 ): string {
   const { width, height } = image;
@@ -91,7 +91,7 @@ function overlayOf(
 }
 
 function drawing(
-  { bbox, class_name, confidence, polygon }: Drawn,
+  { bbox, class_name, confidence, polygon }: OverlayObject,
   style: { colour: string; stroke: number; size: number; width: number },
 ): string {
   const { colour, stroke, size } = style;

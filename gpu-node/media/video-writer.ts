@@ -7,7 +7,7 @@ import { type Run, start, type Tools } from "./ffmpeg.ts";
 import type { RgbImage } from "./image.ts";
 
 interface VideoForm {
-  /** Of every frame. */
+  /** Sides of every frame in pixels. */
   width: number;
   height: number;
   /** Seconds of one tick, as a fraction. */
@@ -91,14 +91,14 @@ function imageHead(nanoseconds: number, bytes: number): Buffer {
   return Buffer.concat([elementHead("1f43b675", length), time, head, block]);
 }
 
-/** Without B-frames the order of frames is that of their times, which old players take for given. */
+/** Options of the encoding. Without B-frames the order of frames is that of their times. */
 const encoding = (tools: Tools, { timeBase: [, ticks], frameSeconds }: VideoForm) => [
   // Chroma is of two by two pixels: an odd side has a black row or column more.
   ...["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2,scale=out_color_matrix=bt709:out_range=tv"],
   ...["-c:v", "libx264", "-pix_fmt", "yuv420p", "-preset", "veryfast", "-crf", "20", "-bf", "0"],
   ...["-colorspace", "bt709", "-color_primaries", "bt709", "-color_trc", "bt709"],
   ...["-color_range", "tv", "-threads", String(tools.threads)],
-  // Of all frames but the last one the file has the time to the next.
+  // It counts for the last frame alone: each other one is shown until the next.
   ...["-bsf:v", `setts=duration=${Math.max(1, Math.round(frameSeconds * ticks))}`],
   ...["-fps_mode", "passthrough", "-enc_time_base", `1:${ticks}`],
   ...["-video_track_timescale", String(ticks), "-movflags", "+faststart", "-use_editlist", "0"],

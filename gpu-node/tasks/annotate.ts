@@ -15,7 +15,7 @@ const BYTES_MAX = 1024 ** 3;
 
 type Result = TaskResult<"predict">;
 
-interface Annotated {
+interface AnnotatedClip {
   footage: Footage;
   frames: Result["frames"];
   /** Names by index: a class has the same colour on every frame. */
@@ -25,7 +25,7 @@ interface Annotated {
 
 /** Writes the annotated video and stores it; gives where it is. */
 export async function annotate(
-  { footage, frames, classes, target }: Annotated,
+  { footage, frames, classes, target }: AnnotatedClip,
   context: Pick<RunnerContext, "address" | "cache" | "cancel" | "progress" | "tools">,
 ): Promise<NonNullable<Result["annotated"]>> {
   const { tools, cancel } = context;
@@ -51,7 +51,7 @@ function meanSeconds(frames: Result["frames"]): number {
 }
 
 async function* drawnFrames(
-  { footage, frames, classes }: Omit<Annotated, "target">,
+  { footage, frames, classes }: Omit<AnnotatedClip, "target">,
   { progress }: Pick<RunnerContext, "progress">,
 ): AsyncGenerator<TimedImage> {
   const byIndex = new Map(frames.map((frame) => [frame.frame_index, frame.predictions]));

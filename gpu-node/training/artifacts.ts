@@ -5,12 +5,8 @@ import type { Engine, TrainingOptions } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";
 import { byHead } from "../../shared/detector/deployed-detector.ts";
 import type { DetectorGraph } from "../../shared/detector/detector.ts";
-import {
-  type ArtifactObject,
-  CURVES,
-  type RunEpoch,
-  type TrainSettings,
-} from "../../shared/wire/training.ts";
+import { CURVES } from "../../shared/wire/run-curves.ts";
+import type { ArtifactObject, RunEpoch, TrainSettings } from "../../shared/wire/training.ts";
 import type { TaskContext } from "../objects/task-context.ts";
 import { type RunState, readScores, type WeightsFiles } from "./checkpoints.ts";
 import { curvesFile, curvesOf } from "./curves.ts";

@@ -1,6 +1,6 @@
 // A run's curves by class: the content of its artifact `curves.json`.
 
-import type { RunCurves, WeightsCurves } from "../../shared/wire/training.ts";
+import type { RunCurves, WeightsCurves } from "../../shared/wire/run-curves.ts";
 import type { Scores } from "./run-charts.ts";
 
 type Curves = WeightsCurves["all"];

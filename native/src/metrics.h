@@ -17,7 +17,7 @@ inline constexpr int kConfidenceBins = 20;
 /** Losses of validation, means over images. */
 struct ValidationLosses {
   double box = 0, cls = 0, dfl = 0;
-  /** Of segmentation. */
+  /** None for detection. */
   std::optional<double> mask;
 };
 
@@ -48,7 +48,7 @@ struct Evaluation {
   std::vector<int32_t> confusion;
   /** All detections by confidence, the least confident first. */
   std::vector<int32_t> confidenceBins;
-  /** Of an engine's weights; none of detections made elsewhere. */
+  /** None where detections were made elsewhere. */
   std::optional<ValidationLosses> losses;
   int64_t images = 0;
   /** What the evaluation took; 0 of detections made elsewhere. */

@@ -37,7 +37,10 @@ function noiseImage(seed: number, [width, height]: readonly [number, number]): R
   );
   const ringStarts = rings.map((_, index) => rings.slice(0, index).flat().length / 2);
   return {
-    ...{ width, height, rgb, boxes },
+    width,
+    height,
+    rgb,
+    boxes,
     rings: Float32Array.from(rings.flat()),
     ringStarts: Int32Array.from(ringStarts),
   };

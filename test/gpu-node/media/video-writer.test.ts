@@ -85,8 +85,11 @@ describe.skipIf(!found)("a written video", () => {
     const { streams, ticks: written } = probed(path);
     expect(streams).toHaveLength(1);
     expect(streams[0]).toMatchObject({
-      ...{ codec_name: "h264", pix_fmt: "yuv420p", ...sides },
-      ...{ time_base: `1/${timeBase[1]}`, color_space: "bt709" },
+      codec_name: "h264",
+      pix_fmt: "yuv420p",
+      ...sides,
+      time_base: `1/${timeBase[1]}`,
+      color_space: "bt709",
     });
     expect(written).toEqual(ticks.map((tick) => tick * timeBase[0]));
     // The last frame is seen, too, for as long as was said.
@@ -122,13 +125,11 @@ describe.skipIf(!found)("a written video", () => {
 
 describe.skipIf(!found)("a video that cannot be written", () => {
   const options = (name: string) => ({
-    ...{
-      ...sides,
-      timeBase: [1, 25] as const,
-      frameSeconds: 0.04,
-      path: join(folder, name),
-      bytesMax: MANY,
-    },
+    ...sides,
+    timeBase: [1, 25] as const,
+    frameSeconds: 0.04,
+    path: join(folder, name),
+    bytesMax: MANY,
   });
   /** Frames without end, as of a long clip. */
   async function* endless(): AsyncGenerator<TimedImage> {

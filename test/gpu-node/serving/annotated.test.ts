@@ -35,7 +35,7 @@ const grey = () =>
     ...["-c:v", "libx264", "-pix_fmt", "yuv420p"],
   );
 
-interface Decoded {
+interface ShownVideo {
   width: number;
   /** Seconds of each frame. */
   times: number[];
@@ -43,7 +43,7 @@ interface Decoded {
 }
 
 /** A stored video as a player shows it. */
-function decodedOf(key: string): Decoded {
+function decodedOf(key: string): ShownVideo {
   const path = join(dir, "made.mp4");
   writeFileSync(path, service.objects.get(key) as Buffer);
   const ffprobe = TOOLS?.ffprobe ?? "ffprobe";

@@ -28,7 +28,8 @@ import {
   withDetections,
   withMasks,
 } from "../../../gpu-node/training/sheets.ts";
-import { RunCurves, type RunEpoch, WeightsCurves } from "../../../shared/wire/training.ts";
+import { RunCurves, WeightsCurves } from "../../../shared/wire/run-curves.ts";
+import type { RunEpoch } from "../../../shared/wire/training.ts";
 
 const epochs = (count: number): RunEpoch[] =>
   Array.from({ length: count }, (_, at) => ({
@@ -291,7 +292,11 @@ describe("sheets", () => {
 describe("curves by class", () => {
   const line = (of: (at: number) => number) => Array.from({ length: 101 }, (_, at) => of(at / 100));
   const measured = (recall: number) => ({
-    ...{ precision: 0.5, recall, mAP50: 0.5, mAP50_95: 0.3, truths: 7 },
+    precision: 0.5,
+    recall,
+    mAP50: 0.5,
+    mAP50_95: 0.3,
+    truths: 7,
     curves: {
       precision: line((x) => x),
       recall: line(() => recall),

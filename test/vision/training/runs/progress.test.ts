@@ -114,7 +114,10 @@ describe("progress", () => {
     expect(of("log")).toEqual([line(1), line(2), line(3)]);
     expect(of("epoch")).toMatchObject([
       {
-        ...{ epoch: 1, epochs: 2, mAP: { mAP50: 0.2 }, eta_seconds: 5 },
+        epoch: 1,
+        epochs: 2,
+        mAP: { mAP50: 0.2 },
+        eta_seconds: 5,
         loss: epoch(1).losses,
         validation_loss: epoch(1).validation_losses,
       },
