@@ -281,6 +281,19 @@ export interface LoadReport {
   metadata: Record<string, string>;
 }
 
+/** Curves of a class at IoU 0.5. */
+export interface ClassCurves {
+  /** Over 101 confidences from 0 to 1, linear between detections. */
+  precision: Float32Array;
+  recall: Float32Array;
+  f1: Float32Array;
+  /** Over 101 recalls from 0 to 1, as pycocotools' `precision`: their mean is `mAP50`. */
+  precisionByRecall: Float32Array;
+}
+
+/** Losses of validation, means over images; the items of `Losses` by the same definitions. */
+export type ValidationLosses = Pick<Losses, "box" | "cls" | "dfl" | "mask">;
+
 export interface ClassMetrics {
   precision: number;
   recall: number;
@@ -291,6 +304,7 @@ export interface ClassMetrics {
   maskMAP50_95?: number;
   /** Objects of the class in the split. */
   truths: number;
+  curves: ClassCurves;
 }
 
 export interface Evaluation {
@@ -316,6 +330,11 @@ export interface Evaluation {
   confusion: Int32Array;
   /** All detections by confidence, in 20 bins from 0 to 1, the least confident first. */
   confidenceBins: Int32Array;
+  /**
+   * Losses of the split's letterboxed images, with the statistics of evaluation; absent where the
+   * detections were made elsewhere and where no batch was done.
+   */
+  losses?: ValidationLosses;
   images: number;
   seconds: number;
 }

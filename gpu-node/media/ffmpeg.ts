@@ -5,7 +5,7 @@
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { accessSync, constants, readFileSync } from "node:fs";
 import { delimiter, join } from "node:path";
-import type { Readable } from "node:stream";
+import type { Readable, Writable } from "node:stream";
 import { promisify } from "node:util";
 import { scrub } from "../base/log.ts";
 
@@ -123,6 +123,8 @@ export const inputLimits = (tools: Tools, demuxer: Demuxer, pixelsMax: number): 
 
 export interface Run {
   stdout: Readable;
+  /** Null unless it is fed. */
+  stdin: Writable | null;
   /** The last lines it said that were not taken by `onLine`. */
   said(): string[];
   /** Resolves at its end: null when it ended well, else why not. */
@@ -136,6 +138,8 @@ export interface RunOptions {
   wallSeconds: number;
   /** Shorter, for tests. */
   stallMs?: number;
+  /** It reads what the caller writes to its standard input. */
+  isFed?: boolean;
   /** Takes lines of the standard error; false leaves one to `said`. */
   onLine?: (line: string) => boolean;
 }
@@ -149,11 +153,13 @@ export function start(
 ): Run {
   const [command = "", ...wrapped] = [...tools.wrap, tools[program], ...args];
   const child = spawn(command, wrapped, {
-    stdio: ["ignore", "pipe", "pipe"],
+    stdio: [options.isFed ? "pipe" : "ignore", "pipe", "pipe"],
     env: { PATH: tools.path, LC_ALL: "C", MALLOC_ARENA_MAX: "2" },
   });
   const said: string[] = [];
-  eachLine(child.stderr, (line) => {
+  const { stdin, stdout, stderr } = child;
+  if (!stdout || !stderr) throw new Error("the program has no output");
+  eachLine(stderr, (line) => {
     if (options.onLine?.(line)) return;
     said.push(scrub(line));
     if (said.length > STDERR_LINES_MAX) said.shift();
@@ -188,15 +194,17 @@ export function start(
   });
   const stop = async () => {
     end("it was stopped");
-    child.stdout.destroy();
+    stdin?.destroy();
+    stdout.destroy();
     await ended;
   };
-  return { stdout: child.stdout, said: () => said, ended, stop };
+  return { stdout, stdin, said: () => said, ended, stop };
 }
 
 /**
- * Calls when the program neither said nor read anything for too long while its reader wanted more.
- * On the way to a late frame it reads and decodes for minutes without a word.
+ * Calls when the program neither said nor read anything for too long while its reader wanted more,
+ * and while it had something to read. On the way to a late frame it reads and decodes for minutes
+ * without a word.
  */
 function watchStall(child: ChildProcess, stallMs: number, onStall: () => void): NodeJS.Timeout {
   let seen = -1;
@@ -207,9 +215,11 @@ function watchStall(child: ChildProcess, stallMs: number, onStall: () => void): 
     lines += 1;
   });
   const timer = setInterval(() => {
-    const { stdout } = child;
-    // Bytes that wait here mean that the reader is slow, not the program.
-    const waiting = stdout !== null && stdout.readableLength > 0;
+    const { stdin, stdout } = child;
+    // Bytes that wait here mean that the reader is slow, not the program; none mean that it is the
+    // one who feeds it.
+    const isHungry = stdin !== null && !stdin.writableEnded && stdin.writableLength === 0;
+    const waiting = isHungry || (stdout !== null && stdout.readableLength > 0);
     const now = lines + readSoFar(stdout) + bytesReadBy(child.pid);
     still = now === seen && !waiting ? still + interval : 0;
     seen = now;

@@ -2,7 +2,7 @@
 
 import type { Detection } from "../../shared/tasks/tasks.ts";
 import type { RgbImage } from "./image.ts";
-import { toJpegUnder } from "./stills.ts";
+import { toJpegUnder, under } from "./stills.ts";
 
 /** Told apart also by people who see fewer colours (Okabe and Ito). */
 export const COLOURS = [
@@ -56,12 +56,29 @@ export function tagOf(
   );
 }
 
+/** What a drawing shows of a detection. */
+type OverlayObject = Pick<Detection, "bbox" | "class_name" | "confidence" | "polygon">;
+
 /** The image as JPEG with each detection's box, mask and name, one colour a class. */
-export function drawOver(
+export const drawOver = (
   image: RgbImage,
-  detections: readonly Detection[],
+  detections: readonly OverlayObject[],
   classes: readonly string[],
-): Promise<Buffer> {
+): Promise<Buffer> => toJpegUnder(image, overlayOf(image, detections, classes));
+
+/** The same as pixels; the image itself without a detection. */
+export const drawnOver = async (
+  image: RgbImage,
+  detections: readonly OverlayObject[],
+  classes: readonly string[],
+): Promise<RgbImage> =>
+  detections.length === 0 ? image : under(image, overlayOf(image, detections, classes));
+
+function overlayOf(
+  image: RgbImage,
+  detections: readonly OverlayObject[],
+  classes: readonly string[],
+): string {
   const { width, height } = image;
   const { stroke, size } = drawingSizes(image);
   const drawn = detections.map((detection) => {
@@ -70,11 +87,11 @@ export function drawOver(
     return drawing(detection, { colour, stroke, size, width });
   });
   const open = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">`;
-  return toJpegUnder(image, `${open}${drawn.join("")}</svg>`);
+  return `${open}${drawn.join("")}</svg>`;
 }
 
 function drawing(
-  { bbox, class_name, confidence, polygon }: Detection,
+  { bbox, class_name, confidence, polygon }: OverlayObject,
   style: { colour: string; stroke: number; size: number; width: number },
 ): string {
   const { colour, stroke, size } = style;

@@ -14,6 +14,7 @@ import type { RgbImage } from "../media/image.ts";
 import type { ToldForm } from "../segmenters/mask-allowance.ts";
 import type { OutlinedImage, PredictOptions, Predictor } from "../serving/predictor.ts";
 import { IMAGE_MASKS } from "../serving/prototype-masks.ts";
+import { annotate } from "./annotate.ts";
 import type { RunnerContext } from "./runner-context.ts";
 import { wantedFrames } from "./wanted-frames.ts";
 
@@ -24,7 +25,7 @@ type Result = TaskResult<"predict">;
 
 /** Does a `predict` task; a canceled one gives the frames that were done. */
 export async function run(
-  { model, video, confidence, mask = "none", ...wish }: TaskPayload<"predict">,
+  { model, video, confidence, mask = "none", annotated: target, ...wish }: TaskPayload<"predict">,
   context: RunnerContext,
 ): Promise<Result> {
   const started = performance.now();
@@ -41,6 +42,11 @@ export async function run(
         longestSide: footage.frameCount === 1 ? null : model.image_size,
       }),
     );
+    const { classes } = model;
+    const annotated =
+      target && !context.cancel.aborted
+        ? await annotate({ footage, frames, classes, target }, context)
+        : null;
     const seconds = (performance.now() - started) / 1_000;
     context.log.info("predicted", {
       model_id: model.model_id,
@@ -55,6 +61,7 @@ export async function run(
       seconds,
       left_out: leftOut,
       ...(masks ? { masks_left_out: masks.leftOut } : {}),
+      ...(annotated ? { annotated } : {}),
     };
   } finally {
     await footage.close();

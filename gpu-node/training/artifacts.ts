@@ -5,9 +5,11 @@ import type { Engine, TrainingOptions } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";
 import { byHead } from "../../shared/detector/deployed-detector.ts";
 import type { DetectorGraph } from "../../shared/detector/detector.ts";
+import { CURVES } from "../../shared/wire/run-curves.ts";
 import type { ArtifactObject, RunEpoch, TrainSettings } from "../../shared/wire/training.ts";
 import type { TaskContext } from "../objects/task-context.ts";
 import { type RunState, readScores, type WeightsFiles } from "./checkpoints.ts";
+import { curvesFile, curvesOf } from "./curves.ts";
 import type { Split, TrainingData } from "./dataset.ts";
 import {
   confidenceChart,
@@ -99,6 +101,12 @@ function labelBoxes({ splits }: TrainingData): LabelBox[] {
   );
 }
 
+/** Weights in the run's folder, with the epoch that they are of. */
+interface MeasuredWeights {
+  files: WeightsFiles;
+  epoch: number;
+}
+
 /** What the run came to. Its model predicts on images that it was not trained on. */
 export async function writeClosing(
   files: RunFiles,
@@ -108,15 +116,24 @@ export async function writeClosing(
     hardware: Hardware;
     state: RunState;
     /** The model's weights; null where there is no model. */
-    model: WeightsFiles | null;
+    model: MeasuredWeights | null;
+    /** Those of the best epoch; null where no epoch was measured. */
+    best: MeasuredWeights | null;
   },
 ): Promise<void> {
   const { folder, data, settings } = files;
-  const { native, graph, hardware, state, model } = more;
+  const { native, graph, hardware, state, model, best } = more;
   const { history } = state;
   await make(files, "results.csv", async () => (history.length > 0 ? csvOf(history) : null));
   await make(files, "results.png", async () => (history.length > 0 ? resultsChart(history) : null));
-  const scores = model && (await readScores(folder, model));
+  await make(files, CURVES, async () => {
+    const of = async (weights: MeasuredWeights | null) => {
+      const scores = weights && (await readScores(folder, weights.files));
+      return scores && curvesOf(scores, { classes: data.classes, epoch: weights.epoch });
+    };
+    return curvesFile({ best_epoch: await of(best), model: await of(model) });
+  });
+  const scores = model && (await readScores(folder, model.files));
   if (scores) {
     await make(files, "confusion_matrix.png", () => confusionChart(scores, data.classes));
     await make(files, "pr_curve.png", () => precisionRecallChart(scores));
@@ -131,7 +148,7 @@ export async function writeClosing(
     const served = byHead(graph, head);
     const engine = new native.Engine({ graph: served, device, precision, threads, seed: 0 });
     try {
-      await engine.load(folder.file(model.weights));
+      await engine.load(folder.file(model.files.weights));
       if (graph.task === "segmentation") return await maskSheet(engine, sheets, data.classes);
       const all = await engine.predict(batchOf(sheets), SAMPLE_CONFIDENCE);
       const found =
@@ -160,17 +177,23 @@ export function csvOf(history: readonly RunEpoch[]): string {
   const items = (["box", "cls", "dfl", "mask", "semantic"] as const).filter((item) =>
     history.some(({ losses }) => losses[item] !== undefined),
   );
+  const validated = (["box", "cls", "dfl", "mask"] as const).filter((item) =>
+    history.some(({ validation_losses: losses }) => losses?.[item] !== undefined),
+  );
   const head = ["epoch", "seconds", ...items.map((item) => `${item}_loss`), "learning_rate"];
-  const rows = history.map(({ epoch, seconds, losses, learning_rate, metrics }) => [
-    ...[epoch, seconds, ...items.map((item) => losses[item] ?? ""), learning_rate],
-    ...names.map((name) => metrics[name] ?? ""),
+  head.push(...validated.map((item) => `val/${item}_loss`));
+  const rows = history.map((row) => [
+    ...[row.epoch, row.seconds, ...items.map((item) => row.losses[item] ?? "")],
+    row.learning_rate,
+    ...validated.map((item) => row.validation_losses?.[item] ?? ""),
+    ...names.map((name) => row.metrics[name] ?? ""),
   ]);
   return `${[[...head, ...names].map(cell), ...rows].map((row) => row.join(",")).join("\n")}\n`;
 }
 
 const NAMES = [
   ...["args.json", "results.csv", "results.png", "confusion_matrix.png", "pr_curve.png"],
-  ...["f1_curve.png", "labels.png", "train_batch0.jpg", "val_batch0_labels.jpg"],
+  ...["f1_curve.png", CURVES, "labels.png", "train_batch0.jpg", "val_batch0_labels.jpg"],
   ...["val_batch0_pred.jpg", "train.log"],
 ];
 

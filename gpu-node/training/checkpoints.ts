@@ -98,6 +98,12 @@ export const LATEST_FILES: WeightsFiles = {
   scores: "weights/latest.json",
 };
 
+/** The same weights, and what they score as they are served: with suppression. */
+export const suppressedFiles = ({ weights }: WeightsFiles): WeightsFiles => ({
+  weights,
+  scores: "weights/suppressed.json",
+});
+
 /** Whether one position of a run is further than another. */
 export const isFurther = (one: Position, other: Position): boolean =>
   one.epoch > other.epoch || (one.epoch === other.epoch && one.batch > other.batch);

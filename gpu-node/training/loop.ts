@@ -13,6 +13,7 @@ import {
   type RunEpoch,
   type RunLosses,
   type TrainSettings,
+  type ValidationLosses,
 } from "../../shared/wire/training.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { CheckpointWriter } from "./checkpoint-writer.ts";
@@ -165,6 +166,7 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace, writer }: 
   const row: RunEpoch = {
     epoch: state.epoch + 1,
     losses: lossesOf(result, state.history),
+    validation_losses: validationLossesOf(evaluation),
     metrics,
     learning_rate: digits(state.learning_rate, 8),
     seconds: digits(pace.end(), 2),
@@ -278,9 +280,17 @@ function lossesOf({ losses }: EpochResult, history: readonly RunEpoch[]): RunLos
   return { ...items, mask: of("mask"), semantic: of("semantic") };
 }
 
+/** Losses of validation; null where one of them is no number. */
+function validationLossesOf({ losses }: Evaluation): ValidationLosses | null {
+  if (!losses || !Object.values(losses).every(Number.isFinite)) return null;
+  const { box, cls, dfl, mask } = losses;
+  const items = { box: digits(box, 5), cls: digits(cls, 5), dfl: digits(dfl, 5) };
+  return mask === undefined ? items : { ...items, mask: digits(mask, 5) };
+}
+
 /** An epoch as training consoles show it. */
 function linesOf(
-  { epoch, losses, metrics, learning_rate, seconds }: RunEpoch,
+  { epoch, losses, validation_losses: validated, metrics, learning_rate, seconds }: RunEpoch,
   { epochs, result, isBest }: { epochs: number; result: EpochResult; isBest: boolean },
 ): string[] {
   const width = String(epochs).length;
@@ -294,13 +304,17 @@ function linesOf(
     mask === undefined || semantic === undefined
       ? ""
       : `mask ${mask.toFixed(3)}  semantic ${semantic.toFixed(3)}  `;
+  const ofValidation = validated
+    ? `val box ${validated.box.toFixed(3)}  cls ${validated.cls.toFixed(3)}  ` +
+      `dfl ${validated.dfl.toFixed(3)}  ${validated.mask === undefined ? "" : `mask ${validated.mask.toFixed(3)}  `}`
+    : "";
   const masked = ofMasks && `  mask mAP50 ${at("mask/mAP50")}  mAP50-95 ${at("mask/mAP50-95")}`;
   return [
     `Epoch ${String(epoch).padStart(width)}/${epochs}  box ${losses.box.toFixed(3)}  ` +
       `cls ${losses.cls.toFixed(3)}  dfl ${losses.dfl.toFixed(3)}  ${ofMasks}lr ${learning_rate.toPrecision(3)}  ` +
       `${rate.toFixed(1)} images/s (data ${share(data)}, forward ${share(forward)}, ` +
       `backward ${share(backward)})  ${spoken(seconds)}`,
-    `${" ".repeat(7 + width * 2)}  P ${at("precision")}  R ${at("recall")}  ` +
+    `${" ".repeat(7 + width * 2)}  ${ofValidation}P ${at("precision")}  R ${at("recall")}  ` +
       `mAP50 ${at("mAP50")}  mAP50-95 ${at("mAP50-95")}${masked}${isBest ? "  best so far" : ""}`,
   ];
 }

@@ -3,9 +3,14 @@
 
 import sharp from "sharp";
 import type { ClassMetrics, Evaluation } from "../../native/index.d.ts";
-import { MASK_METRICS, type RunEpoch } from "../../shared/wire/training.ts";
+import { MASK_METRICS, type RunEpoch, type ValidationLosses } from "../../shared/wire/training.ts";
 import { type ChartText, chartText } from "./chart-text.ts";
 import { cells, colourOf, drawing, PADDING, Panel, rangeOf, shade, ticks } from "./charts.ts";
+
+/** Figures of a class, with its curves; scores of earlier releases have no curves. */
+type ClassScores = Omit<ClassMetrics, "curves"> & {
+  curves?: Record<keyof ClassMetrics["curves"], number[]>;
+};
 
 /** What is kept of an evaluation: numbers that fit into JSON. */
 export interface Scores {
@@ -13,7 +18,7 @@ export interface Scores {
   recall: number;
   mAP50: number;
   mAP50_95: number;
-  perClass: (ClassMetrics | null)[];
+  perClass: (ClassScores | null)[];
   confidence: number;
   curves: { precision: number[]; recall: number[]; f1: number[] };
   precisionByRecall: number[];
@@ -32,7 +37,17 @@ export function scoresOf(evaluation: Evaluation): Scores {
     recall,
     mAP50,
     mAP50_95,
-    perClass,
+    perClass: perClass.map((own) => {
+      if (!own) return null;
+      const { precision: p, recall: r, f1, precisionByRecall } = own.curves;
+      const byClass = {
+        precision: list(p),
+        recall: list(r),
+        f1: list(f1),
+        precisionByRecall: list(precisionByRecall),
+      };
+      return { ...own, curves: byClass };
+    }),
     confidence,
     curves: {
       precision: list(curves.precision),
@@ -61,10 +76,13 @@ export async function resultsChart(history: readonly RunEpoch[]): Promise<Buffer
   const text = await chartText();
   const epochs = history.map(({ epoch }) => epoch);
   const of = (read: (row: RunEpoch) => number) => history.map(read);
-  const curves: [string, number[]][] = [
-    ["Box loss", of(({ losses }) => losses.box)],
-    ["Class loss", of(({ losses }) => losses.cls)],
-    ["Distance (dfl) loss", of(({ losses }) => losses.dfl)],
+  const validated = (item: keyof ValidationLosses) =>
+    of(({ validation_losses: losses }) => losses?.[item] ?? Number.NaN);
+  /** Title, values, and what validation has beside them. */
+  const curves: [string, number[], number[]?][] = [
+    ["Box loss", of(({ losses }) => losses.box), validated("box")],
+    ["Class loss", of(({ losses }) => losses.cls), validated("cls")],
+    ["Distance (dfl) loss", of(({ losses }) => losses.dfl), validated("dfl")],
     ["Learning rate", of((row) => row.learning_rate)],
     ["Precision", of(({ metrics }) => metrics.precision ?? Number.NaN)],
     ["Recall", of(({ metrics }) => metrics.recall ?? Number.NaN)],
@@ -74,7 +92,8 @@ export async function resultsChart(history: readonly RunEpoch[]): Promise<Buffer
   // Segmentation has a row of its own.
   for (const [name, title] of MASK_LOSSES) {
     if (!history.some(({ losses }) => losses[name] !== undefined)) continue;
-    curves.push([title, of(({ losses }) => losses[name] ?? Number.NaN)]);
+    const own = of(({ losses }) => losses[name] ?? Number.NaN);
+    curves.push(name === "mask" ? [title, own, validated(name)] : [title, own]);
   }
   for (const metric of MASK_METRICS) {
     if (!history.some(({ metrics }) => metric in metrics)) continue;
@@ -83,17 +102,27 @@ export async function resultsChart(history: readonly RunEpoch[]): Promise<Buffer
   }
   const rows = Math.ceil(curves.length / 4);
   const x = { min: Math.min(1, ...epochs), max: Math.max(2, ...epochs) };
-  const parts = curves.map(([title, values], index) => {
+  const parts = curves.map(([title, values, beside = []], index) => {
     const [column, row] = [index % 4, Math.floor(index / 4)];
     const outer = { x: column * PANEL.width, y: row * PANEL.height, ...PANEL };
     const xLabel = index + 4 >= curves.length ? "epoch" : undefined;
-    const options = { title, x, y: rangeOf([values], PADDING, 0), wholeX: true };
+    const options = { title, x, y: rangeOf([values, beside], PADDING, 0), wholeX: true };
     const panel = new Panel(text, outer, { ...options, ...(xLabel ? { xLabel } : {}) });
     const colour = colourOf(row === 0 ? 0 : 2);
     const smooth = smoothed(values);
     const long = values.length > 12;
     panel.line({ x: epochs, y: values, colour, faint: long }, { points: !long });
     if (long) panel.line({ x: epochs, y: smooth, colour });
+    if (beside.some(Number.isFinite)) {
+      const other = colourOf(1);
+      panel.line({ x: epochs, y: beside, colour: other }, { points: !long });
+      const entries = [
+        { name: "training", colour },
+        { name: "validation", colour: other },
+      ];
+      // Losses fall: the upper corner is free.
+      panel.legend(entries, "above");
+    }
     return panel.svg();
   });
   return toPng(drawing({ width: PANEL.width * 4, height: PANEL.height * rows }, parts));

@@ -23,6 +23,7 @@ import {
   readScores,
   removeScores,
   saveScores,
+  suppressedFiles,
   type WeightsFiles,
 } from "./checkpoints.ts";
 import { prepareDataset, readManifest } from "./dataset.ts";
@@ -318,19 +319,14 @@ async function handIn(parts: StartParts, start: RunStart, handover: HandIn): Pro
     throw new TaskPause();
   }
   const { parameters } = start;
-  const handedIn =
-    weights &&
-    (await handInWeights(parts, {
-      ...weights,
-      metrics: suppressed ?? weights.metrics,
-      parameters,
-    }));
+  const served = weights && { ...weights, ...suppressed };
+  const handedIn = served && (await handInWeights(parts, { ...served, parameters }));
   const model = handedIn?.model ?? null;
   report.say(model ? `Model: ${scored(model)}.` : "No model: no step was taken.");
   // Better weights that the stop passed over: people take them, or register them.
   const passedOver = best === weights ? null : best;
   const kept = passedOver && (await keepBest(parts, { ...passedOver, parameters }));
-  await writeClosing(files, { native, graph, hardware, state, model: weights?.files ?? null });
+  await writeClosing(files, { native, graph, hardware, state, model: served, best });
   report.tell({ must: true });
   const { artifacts, all } = await uploadArtifacts(files);
   artifacts.push(...[handedIn, kept].filter((one) => one !== null));
@@ -438,14 +434,14 @@ function scored({ epoch, metrics }: TrainedModel): string {
 
 /**
  * Chooses whether the model's overlapping boxes are suppressed, as its file then says. Gives what
- * it measures where they are; null where they are not, such as where the run was stopped: whoever
- * stopped it waits for its model. What fails costs the run nothing.
+ * it measures where they are, and the files of that; null where they are not, such as where the run
+ * was stopped: whoever stopped it waits for its model. What fails costs the run nothing.
  */
 async function suppressionFor(
   { native, graph, hardware, context, folder, data, payload, report }: StartParts,
   state: RunState,
   { weights, evaluationBatch }: Pick<HandIn, "evaluationBatch"> & { weights: OwnWeights },
-): Promise<MetricMap | null> {
+): Promise<Pick<OwnWeights, "files" | "metrics"> | null> {
   // Masks were not measured with it.
   if (graph.task === "segmentation") return null;
   try {
@@ -469,10 +465,12 @@ async function suppressionFor(
         `${nmsIou}: the mean of mAP50 and mAP50-95 gains ${gain.toFixed(3)} ± ${error.toFixed(3)} ` +
         "on the validation split.",
     );
-    await saveScores(folder, weights.files, evaluation).catch((error: unknown) =>
+    const files = suppressedFiles(weights.files);
+    await removeScores(folder, files);
+    await saveScores(folder, files, evaluation).catch((error: unknown) =>
       context.log.warning("scores_not_kept", { error }),
     );
-    return metricsOf(evaluation, data.classes);
+    return { files, metrics: metricsOf(evaluation, data.classes) };
   } catch (error) {
     context.log.warning("suppression_not_chosen", { error });
     return null;

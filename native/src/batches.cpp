@@ -296,9 +296,11 @@ BatchSource trainingBatches(const Split& split, const TrainingSettings& settings
           }};
 }
 
-BatchSource letterboxedBatches(const Split& split, int batch, int imageSize, int threads) {
+BatchSource letterboxedBatches(const Split& split, const LetterboxedBatches& batches) {
+  const int imageSize = batches.imageSize;
   const auto sizeOf = [imageSize](int) { return imageSize; };
-  const BatchRange range{split.images(), batch, 0, imageSize, sizeOf, threads};
+  const BatchRange range{split.images(), batches.batch,   0,               imageSize,
+                         sizeOf,         batches.threads, batches.hasMasks};
   return {split, range, [&file = split.file(), imageSize](int index) {
             return planLetterbox(file.images()[index], imageSize);
           }};

@@ -145,7 +145,13 @@ struct EpochBatches {
 BatchSource trainingBatches(const Split& split, const TrainingSettings& settings,
                             const EpochBatches& batches);
 
+struct LetterboxedBatches {
+  int batch = 1, imageSize = 640, threads = 1;
+  /** Labels have masks, where objects have outlines. */
+  bool hasMasks = false;
+};
+
 /** Every image in the split's order, letterboxed. */
-BatchSource letterboxedBatches(const Split& split, int batch, int imageSize, int threads);
+BatchSource letterboxedBatches(const Split& split, const LetterboxedBatches& batches);
 
 }  // namespace vantage

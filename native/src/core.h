@@ -75,6 +75,8 @@ struct ImageDetections {
 };
 
 /** Detections of each image, at most 300, none below `confidence`. */
+std::vector<ImageDetections> detectionsOf(const NetworkMaps& maps, double confidence);
+/** The same of images. */
 std::vector<ImageDetections> detect(Network& network, const at::Tensor& images, double confidence);
 
 /** Values of a tensor on the CPU, as the caller gets them. */

@@ -288,7 +288,10 @@ void ImageDetections::cutAt(const Rectangle& rectangle) {
 }
 
 std::vector<ImageDetections> detect(Network& network, const at::Tensor& images, double confidence) {
-  const NetworkMaps maps = network.forward(images, BatchNorm::evaluation);
+  return detectionsOf(network.forward(images, BatchNorm::evaluation), confidence);
+}
+
+std::vector<ImageDetections> detectionsOf(const NetworkMaps& maps, double confidence) {
   const auto [boxes, scores] = decode(maps.o2o);
   const BestDetections best = endToEnd(boxes, scores);
   const auto local = [](const at::Tensor& of) { return of.to(at::kCPU, at::kFloat).contiguous(); };
@@ -302,7 +305,7 @@ std::vector<ImageDetections> detect(Network& network, const at::Tensor& images, 
     prototypes = local(maps.prototypes);
   }
   const float* row = rows.data_ptr<float>();
-  std::vector<ImageDetections> detections(static_cast<size_t>(images.size(0)));
+  std::vector<ImageDetections> detections(static_cast<size_t>(rows.size(0)));
   for (size_t image = 0; image < detections.size(); ++image) {
     ImageDetections& found = detections[image];
     if (prototypes.defined()) found.prototypes = prototypes[static_cast<int64_t>(image)];

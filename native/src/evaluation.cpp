@@ -26,6 +26,30 @@ const Split& needed(EngineCore& core, const std::string& name) {
   return *split;
 }
 
+/** What a batch of validation comes to; the losses are means over its images. */
+struct MeasuredBatch {
+  at::Tensor losses;
+  std::vector<ImageDetections> detections;
+};
+
+/** The one-to-one branch's box, cls and dfl, and of segmentation its mask: [3] or [4], doubles. */
+at::Tensor lossesOf(const NetworkMaps& maps, const DeviceBatch& batch,
+                    const TrainingSettings& settings) {
+  const BranchTask task{maps.o2o, maps.prototypes, kOneAnchor};
+  const BranchLoss loss = branchLoss(task, batch.labels, settings);
+  std::vector<at::Tensor> items{loss.box, loss.cls, loss.dfl};
+  if (loss.mask.defined()) items.push_back(loss.mask);
+  return at::stack(items).to(at::kDouble);
+}
+
+ValidationLosses meansOf(const at::Tensor& sums, int64_t images) {
+  const auto local = (sums / static_cast<double>(images)).to(at::kCPU);
+  const double* value = local.data_ptr<double>();
+  ValidationLosses losses{value[0], value[1], value[2], {}};
+  if (local.numel() > 3) losses.mask = value[3];
+  return losses;
+}
+
 }  // namespace
 
 void Engine::setDataset(const std::string& split, const std::string& path,
@@ -50,24 +74,33 @@ Evaluation Engine::evaluate(const EvaluationOptions& options,
   Network network = core_->network.deployed(core_->evaluated());
   Evaluator evaluator(core_->options.graph.classes);
   MaskEvaluator masks(core_->options.graph.classes);
-  BatchSource source = letterboxedBatches(images, batch, imageSize, core_->options.threads);
+  BatchSource source = letterboxedBatches(
+      images, {batch, imageSize, core_->options.threads, network.graph().hasMasks()});
   int64_t done = 0;
+  at::Tensor sums;
   const auto isStopped = [&] { return core_->isInterrupted(); };
-  const auto detected = [&](const at::Tensor& batch) {
+  const auto measure = [&](const DeviceBatch& batch) {
+    const NetworkMaps maps = network.forward(batch.images, BatchNorm::evaluation);
+    return MeasuredBatch{lossesOf(maps, batch, core_->options.settings),
+                         detectionsOf(maps, kConfidenceMin)};
+  };
+  const auto measured = [&](const DeviceBatch& batch) {
     try {
-      return detect(network, batch, kConfidenceMin);
+      return measure(batch);
     } catch (const c10::Error&) {
       // Recordings of steps may hold the memory that it lacks.
       if (!core_->recorded || !core_->recorded->holdMemory()) throw;
       core_->dropRecordings();
     }
-    return detect(network, batch, kConfidenceMin);
+    return measure(batch);
   };
   try {
     while (!isStopped()) {
       const auto next = source.next(isStopped);
       if (!next) break;
-      auto detections = detected(next->images);
+      auto [losses, detections] = measured(*next);
+      losses.mul_(static_cast<double>(detections.size()));
+      sums = sums.defined() ? sums.add_(losses) : losses;
       for (size_t i = 0; i < detections.size(); i++) {
         detections[i].cutAt(next->covered[i]);
         const std::vector<Truth>& boxes = next->boxes[i];
@@ -90,6 +123,7 @@ Evaluation Engine::evaluate(const EvaluationOptions& options,
   }
   Evaluation evaluation = evaluator.evaluate();
   masks.complete(evaluation);
+  if (sums.defined()) evaluation.losses = meansOf(sums, done);
   evaluation.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return evaluation;

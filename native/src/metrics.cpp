@@ -15,8 +15,8 @@ namespace {
 
 /** IoU thresholds: 0.5, 0.55, …, 0.95. */
 constexpr int kThresholds = 10;
-/** Points of a curve. */
-constexpr int kPoints = 1000;
+/** Points of a curve of means over classes, and of a class's own curve over confidences. */
+constexpr int kPoints = 1000, kClassPoints = 101;
 /** Recalls that average precision is the area over. */
 constexpr int kRecalls = 101;
 /** Points of the box filter that the mean F1 is smoothed with before its peak is sought. */
@@ -106,13 +106,16 @@ double averagePrecision(const Ranking& ranking) {
   return sum / kRecalls;
 }
 
-/** Values at confidences from 0 to 1, linear between detections; `above` the first of them. */
+/**
+ * Values at `pointCount` confidences from 0 to 1, linear between detections; `above` the first of
+ * them.
+ */
 std::vector<double> byConfidence(const std::vector<float>& confidences,
-                                 const std::vector<double>& values, double above) {
-  std::vector<double> points(kPoints);
+                                 const std::vector<double>& values, double above, int pointCount) {
+  std::vector<double> points(static_cast<size_t>(pointCount));
   size_t count = 0;  // detections of at least this confidence
-  for (int i = kPoints - 1; i >= 0; i--) {
-    const double confidence = static_cast<double>(i) / (kPoints - 1);
+  for (int i = pointCount - 1; i >= 0; i--) {
+    const double confidence = static_cast<double>(i) / (pointCount - 1);
     while (count < confidences.size() && confidences[count] >= confidence) count++;
     if (count == 0) points[i] = above;
     else if (count == confidences.size()) points[i] = values.back();
@@ -123,6 +126,26 @@ std::vector<double> byConfidence(const std::vector<float>& confidences,
     }
   }
   return points;
+}
+
+/** Harmonic means of two curves' values; 0 where both are 0. */
+std::vector<double> f1Of(const std::vector<double>& precision, const std::vector<double>& recall) {
+  std::vector<double> f1;
+  for (size_t i = 0; i < precision.size(); i++) {
+    const double sum = precision[i] + recall[i];
+    f1.push_back(sum > 0 ? 2 * precision[i] * recall[i] / sum : 0);
+  }
+  return f1;
+}
+
+std::vector<float> floatsOf(const std::vector<double>& values) {
+  return {values.begin(), values.end()};
+}
+
+/** Curves of a class without a detection. */
+ClassCurves zeroCurves() {
+  const std::vector<float> byConfidence(kClassPoints), byRecall(kRecalls);
+  return {byConfidence, byConfidence, byConfidence, byRecall};
 }
 
 /** Index of the highest value of a curve under a box filter that goes on with the end values. */
@@ -279,14 +302,15 @@ Evaluator::Curves Evaluator::measure(std::vector<RankedDetection>& all, ClassMet
   metrics.mAP50 = averagePrecision(ranking);
   std::vector<float> confidences;
   for (const RankedDetection& detection : all) confidences.push_back(detection.confidence);
+  const auto precision = byConfidence(confidences, ranking.precision, 1, kClassPoints);
+  const auto recall = byConfidence(confidences, ranking.recall, 0, kClassPoints);
+  metrics.curves = {floatsOf(precision), floatsOf(recall), floatsOf(f1Of(precision, recall)),
+                    floatsOf(precisionsByRecall(ranking, kRecalls))};
   Curves curves;
-  curves.precision = byConfidence(confidences, ranking.precision, 1);
-  curves.recall = byConfidence(confidences, ranking.recall, 0);
+  curves.precision = byConfidence(confidences, ranking.precision, 1, kPoints);
+  curves.recall = byConfidence(confidences, ranking.recall, 0, kPoints);
   curves.byRecall = precisionsByRecall(ranking, kPoints);
-  for (int i = 0; i < kPoints; i++) {
-    const double sum = curves.precision[i] + curves.recall[i];
-    curves.f1[i] = sum > 0 ? 2 * curves.precision[i] * curves.recall[i] / sum : 0;
-  }
+  curves.f1 = f1Of(curves.precision, curves.recall);
   return curves;
 }
 
@@ -306,6 +330,7 @@ Evaluation Evaluator::evaluate() const {
     counted++;
     ClassMetrics& metrics = result.perClass[cls].emplace();
     metrics.truths = truths_[cls];
+    metrics.curves = zeroCurves();
     // A class without any detection scores 0 everywhere, its precision included.
     if (!ranked[cls].empty()) curves[cls] = measure(ranked[cls], metrics);
     sums.add(curves[cls]);

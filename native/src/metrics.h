@@ -14,11 +14,27 @@ namespace vantage {
 /** Bins of confidences from 0 to 1; those of `shared/detector/confidence-bins.ts`. */
 inline constexpr int kConfidenceBins = 20;
 
+/** Losses of validation, means over images. */
+struct ValidationLosses {
+  double box = 0, cls = 0, dfl = 0;
+  /** None for detection. */
+  std::optional<double> mask;
+};
+
+/** Curves of a class at IoU 0.5, 101 points each. */
+struct ClassCurves {
+  /** Over confidences from 0 to 1. */
+  std::vector<float> precision, recall, f1;
+  /** Precision over recalls from 0 to 1: the values whose mean is the average precision. */
+  std::vector<float> precisionByRecall;
+};
+
 struct ClassMetrics {
   double precision = 0, recall = 0, mAP50 = 0, mAP50_95 = 0;
   int64_t truths = 0;
   /** By the overlap of masks; of segmentation. */
   std::optional<double> maskMAP50, maskMAP50_95;
+  ClassCurves curves;
 };
 
 struct Evaluation {
@@ -32,6 +48,8 @@ struct Evaluation {
   std::vector<int32_t> confusion;
   /** All detections by confidence, the least confident first. */
   std::vector<int32_t> confidenceBins;
+  /** None where detections were made elsewhere. */
+  std::optional<ValidationLosses> losses;
   int64_t images = 0;
   /** What the evaluation took; 0 of detections made elsewhere. */
   double seconds = 0;

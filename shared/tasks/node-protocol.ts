@@ -249,6 +249,7 @@ export const TARGET_TYPES = [
   "text/csv",
   "image/png",
   "image/jpeg",
+  "video/mp4",
 ] as const;
 export type TargetType = (typeof TARGET_TYPES)[number];
 

@@ -4,7 +4,7 @@
 import { z } from "zod";
 import { Prediction } from "../shapes.ts";
 import { MASK_FORMS, type SamBounds, SamMask } from "./sam.ts";
-import { ModelSource, ObjectSource } from "./task-objects.ts";
+import { ModelSource, ObjectSource, ObjectTarget } from "./task-objects.ts";
 
 /** How much is told of the masks of one image: as JSON it stays below what the line takes. */
 export type MaskBounds = Pick<SamBounds, "maskNumbers" | "ringSteps">;
@@ -43,4 +43,6 @@ export const PredictAsk = z.object({
   uncut: Uncut,
   confidence: z.number().min(0).max(1),
   mask: MaskWish,
+  /** Where the clip with its boxes drawn goes; absent: none is made. */
+  annotated: ObjectTarget.optional(),
 });

@@ -427,6 +427,8 @@ export const TASK_KINDS = {
       left_out: int32(),
       /** Masks of objects that are told, beyond the bounds; only where masks were asked for. */
       masks_left_out: int32().optional(),
+      /** The clip with its boxes drawn; only where it was asked for. */
+      annotated: StoredObject.optional(),
       seconds: z.number(),
     }),
   },

@@ -47,6 +47,15 @@ export const VideoPrediction = z
           "only where masks are asked for: those of objects that are told, of too many or too " +
           "detailed ones; null until completed",
       }),
+    annotated_video_url: z
+      .url()
+      .nullable()
+      .optional()
+      .meta({
+        description:
+          "only where `annotated` is true: the frames that were looked at, with boxes, class names " +
+          "and confidences drawn, as MP4 (H.264); signed for 15 minutes, null until completed",
+      }),
     seconds: z.number().nullable().meta({ description: "that a node worked on it" }),
     created_at: z.iso.datetime(),
   })

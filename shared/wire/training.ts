@@ -202,6 +202,10 @@ export const RunLosses = z.object({
 });
 export type RunLosses = z.infer<typeof RunLosses>;
 
+/** The same items on the validation split; the semantic map is not validated. */
+export const ValidationLosses = RunLosses.omit({ semantic: true });
+export type ValidationLosses = z.infer<typeof ValidationLosses>;
+
 /** Keys of the contract: `per_class/{class}/{metric}`, a `/` of a class name as `%2F`. */
 export const CLASS_METRICS = ["precision", "recall", "mAP50", "mAP50-95"] as const;
 /** By the overlap of masks: of segmentation, over all classes and by class. */
@@ -234,6 +238,13 @@ export const RunEpoch = z
   .object({
     epoch: z.number().int().min(1).max(EPOCHS_MAX).meta({ description: "from 1" }),
     losses: RunLosses,
+    validation_losses: ValidationLosses.nullable()
+      .default(null)
+      .meta({
+        description:
+          "losses of the averaged weights on the validation split, without augmentation; the same " +
+          "items as `losses`. Null where they were not finite, and for epochs of earlier releases",
+      }),
     metrics: MetricMap,
     learning_rate: z.number(),
     seconds: z.number(),
@@ -338,6 +349,9 @@ export const TrainingRun = z
     epoch: z.number().int().meta({ description: "epochs done" }),
     epochs: z.number().int(),
     loss: RunLosses.nullable(),
+    validation_loss: ValidationLosses.nullable().meta({
+      description: "losses of the last epoch on the validation split; null where it has none",
+    }),
     mAP: z
       .object({ mAP50: z.number(), "mAP50-95": z.number() })
       .nullable()

@@ -109,6 +109,12 @@ describe.skipIf(!native)("average precision", () => {
           for (const name of ["precision", "recall", "mAP50", "mAP50_95", "truths"] as const) {
             expectClose([result[name]], [own[name]], `${name} of class ${index}`);
           }
+          for (const name of ["precision", "recall", "f1", "precisionByRecall"] as const) {
+            const what = `curve of ${name} of class ${index}`;
+            expectClose(result.curves[name], own.curves[name], what);
+          }
+          const mean = result.curves.precisionByRecall.reduce((sum, value) => sum + value / 101, 0);
+          expectClose([mean], [result.mAP50], `mean of precision by recall of class ${index}`);
         }
         for (const name of ["precision", "recall", "f1"] as const) {
           expectClose(found.curves[name], expected.curves[name], name);

@@ -193,19 +193,27 @@ function classResult(found: Detection[], truths: Truth[], overlapOf: Overlap = o
   });
   const [first] = measured as [(typeof measured)[0]];
   const { ranked } = first;
-  const curve = (values: number[], above: number) =>
-    steps(1_000).map((index) => (ranked.length ? atConfidence(ranked, values, index, above) : 0));
-  const [precision, recall] = [curve(first.precisions, 1), curve(first.recalls, 0)];
+  const curves = (count: number) => {
+    const curve = (values: number[], above: number) =>
+      steps(count).map((at) => (ranked.length ? atConfidence(ranked, values, at, above) : 0));
+    const [precision, recall] = [curve(first.precisions, 1), curve(first.recalls, 0)];
+    return {
+      precision,
+      recall,
+      f1: precision.map((p, index) => {
+        const r = recall[index] as number;
+        return p + r > 0 ? (2 * p * r) / (p + r) : 0;
+      }),
+      precisionByRecall: steps(count).map((recall) => heightAt(first.points, recall)),
+    };
+  };
+  const { precisionByRecall: byRecall, ...byConfidence } = curves(1_000);
   return {
     mAP50: first.ap,
     mAP50_95: mean(measured.map(({ ap }) => ap)),
-    precision,
-    recall,
-    f1: precision.map((p, index) => {
-      const r = recall[index] as number;
-      return p + r > 0 ? (2 * p * r) / (p + r) : 0;
-    }),
-    byRecall: steps(1_000).map((index) => heightAt(first.points, index)),
+    ...byConfidence,
+    byRecall,
+    curves: curves(101),
   };
 }
 
@@ -286,6 +294,7 @@ export function plainEvaluation(input: Input) {
         mAP50: result.mAP50,
         mAP50_95: result.mAP50_95,
         truths: result.truths,
+        curves: result.curves,
       },
   );
   const over = (pick: (result: NonNullable<(typeof perClass)[0]>) => number) =>

@@ -150,10 +150,11 @@ function measure(path: string, masksPath: string) {
   const scenes = JSON.parse(readFileSync(path, "utf8")) as Scene[];
   const measured = scenes.map((one) => {
     const input = sceneInput(one);
-    const { mAP50, mAP50_95 } = one.crowds
+    const { mAP50, mAP50_95, perClass } = one.crowds
       ? plainEvaluation(input)
       : loaded.native.evaluateDetections(input);
-    return { ...one, ours: { mAP50, mAP50_95 } };
+    const curves = perClass.map((own) => [...(own?.curves.precisionByRecall ?? [])]);
+    return { ...one, ours: { mAP50, mAP50_95, precision_by_recall: curves } };
   });
   writeFileSync(path, JSON.stringify(measured));
   const masked = JSON.parse(readFileSync(masksPath, "utf8")) as MaskScene[];

@@ -70,6 +70,7 @@ export interface Listener {
 export const epoch = (number: number, mAP = number / 10): RunEpoch => ({
   epoch: number,
   losses: { box: 1 / number, cls: 2 / number, dfl: 0.5 },
+  validation_losses: { box: 2 / number, cls: 4 / number, dfl: 1 },
   metrics: { mAP50: mAP + 0.1, "mAP50-95": mAP, "per_class/cell/recall": mAP },
   learning_rate: 0.01,
   seconds: 1.5,

@@ -137,6 +137,7 @@ beforeAll(async () => {
   const epochs = [1, 2].map((epoch) => ({
     epoch,
     losses: { box: 1.2 / epoch, cls: 2.4 / epoch, dfl: 0.9 },
+    validation_losses: { box: 1.4 / epoch, cls: 2.7 / epoch, dfl: 1 },
     metrics: { mAP50: 0.4 * epoch, "mAP50-95": 0.25 * epoch, precision: 0.8, recall: 0.7 },
     learning_rate: 0.001,
     seconds: 12.5,

@@ -129,4 +129,5 @@ CREATE INDEX "annotation_comment_job" ON "annotation_comment" USING btree ("job_
 CREATE INDEX "dataset_workspace" ON "dataset" USING btree ("workspace_id","created_at");--> statement-breakpoint
 CREATE INDEX "dataset_job_job" ON "dataset_job" USING btree ("job_id");--> statement-breakpoint
 ALTER TABLE "training_run" ADD CONSTRAINT "training_run_dataset_version_id_dataset_version_id_fk" FOREIGN KEY ("dataset_version_id") REFERENCES "public"."dataset_version"("id") ON DELETE set null ON UPDATE no action;--> statement-breakpoint
+CREATE INDEX "task_annotated" ON "task" USING btree ("workspace_id") WHERE kind = 'predict' AND state = 'finished' AND payload ? 'annotated';--> statement-breakpoint
 CREATE INDEX "training_run_dataset_version" ON "training_run" USING btree ("dataset_version_id");

@@ -33,7 +33,22 @@ Napi::Value toJs(Napi::Env env, const ClassMetrics& metrics) {
   object["mAP50"] = metrics.mAP50;
   object["mAP50_95"] = metrics.mAP50_95;
   object["truths"] = static_cast<double>(metrics.truths);
+  Napi::Object curves = Napi::Object::New(env);
+  curves["precision"] = floatArray(env, metrics.curves.precision);
+  curves["recall"] = floatArray(env, metrics.curves.recall);
+  curves["f1"] = floatArray(env, metrics.curves.f1);
+  curves["precisionByRecall"] = floatArray(env, metrics.curves.precisionByRecall);
+  object["curves"] = curves;
   setMasks(object, metrics);
+  return object;
+}
+
+Napi::Value toJs(Napi::Env env, const ValidationLosses& losses) {
+  Napi::Object object = Napi::Object::New(env);
+  object["box"] = losses.box;
+  object["cls"] = losses.cls;
+  object["dfl"] = losses.dfl;
+  if (losses.mask) object["mask"] = *losses.mask;
   return object;
 }
 
@@ -57,6 +72,7 @@ Napi::Value toJs(Napi::Env env, const Evaluation& evaluation) {
   object["precisionByRecall"] = floatArray(env, evaluation.precisionByRecall);
   object["confusion"] = countArray(env, evaluation.confusion);
   object["confidenceBins"] = countArray(env, evaluation.confidenceBins);
+  if (evaluation.losses) object["losses"] = toJs(env, *evaluation.losses);
   object["images"] = static_cast<double>(evaluation.images);
   object["seconds"] = evaluation.seconds;
   return object;

@@ -11,6 +11,7 @@ import { describe, expect, it } from "vitest";
 import { csvOf } from "../../../gpu-node/training/artifacts.ts";
 import { chartText, textSvg } from "../../../gpu-node/training/chart-text.ts";
 import { numberText, rangeOf, ticks } from "../../../gpu-node/training/charts.ts";
+import { curvesFile, curvesOf } from "../../../gpu-node/training/curves.ts";
 import {
   confidenceChart,
   confusionChart,
@@ -27,12 +28,14 @@ import {
   withDetections,
   withMasks,
 } from "../../../gpu-node/training/sheets.ts";
+import { RunCurves, WeightsCurves } from "../../../shared/wire/run-curves.ts";
 import type { RunEpoch } from "../../../shared/wire/training.ts";
 
 const epochs = (count: number): RunEpoch[] =>
   Array.from({ length: count }, (_, at) => ({
     epoch: at + 1,
     losses: { box: 3 / (at + 1), cls: 8 / (at + 1), dfl: 1 / (at + 1) },
+    validation_losses: null,
     metrics: { mAP50: 1 - 1 / (at + 1), "mAP50-95": 0.5, precision: 0.6, recall: 0.7 },
     learning_rate: 0.01,
     seconds: 1.5,
@@ -286,6 +289,46 @@ describe("sheets", () => {
   };
 });
 
+describe("curves by class", () => {
+  const line = (of: (at: number) => number) => Array.from({ length: 101 }, (_, at) => of(at / 100));
+  const measured = (recall: number) => ({
+    precision: 0.5,
+    recall,
+    mAP50: 0.5,
+    mAP50_95: 0.3,
+    truths: 7,
+    curves: {
+      precision: line((x) => x),
+      recall: line(() => recall),
+      f1: line((x) => (2 * x * recall) / (x + recall)),
+      precisionByRecall: line((x) => 1 - x),
+    },
+  });
+
+  it("are means over the classes with objects, and null for one without", () => {
+    const kept = { ...scores(3), perClass: [measured(0.2), null, measured(0.6)] };
+    const curves = curvesOf(kept, { classes: names(3), epoch: 4 });
+    expect(WeightsCurves.parse(curves)).toEqual(curves);
+    expect(curves).toMatchObject({ epoch: 4, confidence: 0.4 });
+    expect(curves?.all.recall).toEqual(line(() => 0.4));
+    expect(curves?.all.precision_by_recall[25]).toBe(0.75);
+    expect(curves?.classes.map((own) => [own.class, own.objects, own.curves === null])).toEqual([
+      ["class 0", 7, false],
+      ["class 1", 0, true],
+      ["class 2", 7, false],
+    ]);
+    const file = curvesFile({ best_epoch: curves, model: null });
+    expect(RunCurves.parse(JSON.parse(file ?? ""))).toMatchObject({ best_epoch: curves });
+  });
+
+  it("are left out where scores were kept without them, and where nothing was measured", () => {
+    const { curves: _, ...bare } = measured(0.5);
+    const kept = { ...scores(1), perClass: [bare] };
+    expect(curvesOf(kept, { classes: names(1), epoch: 1 })).toBeNull();
+    expect(curvesFile({ best_epoch: null, model: null })).toBeNull();
+  });
+});
+
 describe("the table of epochs", () => {
   it("has a column for every metric, and quotes what needs it", () => {
     const [one, other] = epochs(2) as [RunEpoch, RunEpoch];
@@ -308,5 +351,14 @@ describe("the table of epochs", () => {
     const [head, first] = csvOf([{ ...row, losses }]).split("\n");
     expect(head).toContain("dfl_loss,mask_loss,semantic_loss,learning_rate,");
     expect(first).toMatch(/^1,1\.5,3,8,1,2\.5,0\.25,0\.01,/);
+  });
+
+  it("has the losses of validation; blank where an epoch has none", () => {
+    const [one, other] = epochs(2) as [RunEpoch, RunEpoch];
+    const validated = { ...one, validation_losses: { box: 2, cls: 4, dfl: 0.5 } };
+    const [head, first, second] = csvOf([validated, other]).split("\n");
+    expect(head).toContain("learning_rate,val/box_loss,val/cls_loss,val/dfl_loss,mAP50,");
+    expect(first).toMatch(/^1,1\.5,3,8,1,0\.01,2,4,0\.5,0,/);
+    expect(second).toMatch(/^2,1\.5,1\.5,4,0\.5,0\.01,,,,0\.5,/);
   });
 });

@@ -24,6 +24,8 @@ import { train } from "../../../gpu-node/training/train-attempt.ts";
 import type { Native } from "../../../native/load.ts";
 import { detectorGraph, parameterCount } from "../../../shared/detector/detector.ts";
 import type { TaskPayload } from "../../../shared/tasks/tasks.ts";
+import { CURVES, RunCurves } from "../../../shared/wire/run-curves.ts";
+import { classMetricKey } from "../../../shared/wire/training.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
 import { taskContext } from "../../support/task-context.ts";
@@ -71,8 +73,15 @@ describe.skipIf(!native)("a training", () => {
       deployedModel({ ...shape, classes: ["disc", "square"] }, file).weights.size,
     ).toBeGreaterThan(50);
     expect(result.artifacts.map(({ name }) => name).sort()).toEqual([
-      ...["args.json", "best.safetensors", "confusion_matrix.png", "f1_curve.png", "labels.png"],
-      ...["pr_curve.png", "results.csv", "results.png", "train.log", "train_batch0.jpg"],
+      ...["args.json", "best.safetensors", "confusion_matrix.png", CURVES, "f1_curve.png"],
+      ...[
+        "labels.png",
+        "pr_curve.png",
+        "results.csv",
+        "results.png",
+        "train.log",
+        "train_batch0.jpg",
+      ],
       ...["val_batch0_labels.jpg", "val_batch0_pred.jpg"],
     ]);
     const written = result.artifacts.find(({ name }) => name === "args.json");
@@ -84,6 +93,16 @@ describe.skipIf(!native)("a training", () => {
       dataset: { classes: ["disc", "square"], images: { train: 6, val: 3 } },
       machine: { torch: expect.stringMatching(/^\d/), threads: expect.any(Number) },
     });
+    const drawn = result.artifacts.find(({ name }) => name === CURVES);
+    const curves = RunCurves.parse(JSON.parse(object(drawn?.key ?? "").toString()));
+    expect(curves.model).toEqual(curves.best_epoch);
+    expect(curves.model).toMatchObject({ epoch: model.epoch, confidence: expect.any(Number) });
+    const { classes = [] } = curves.model ?? {};
+    expect(classes.map((own) => own.class)).toEqual(["disc", "square"]);
+    for (const own of classes) {
+      const mean = own.curves?.precision_by_recall.reduce((sum, value) => sum + value / 101, 0);
+      expect(mean).toBeCloseTo(model.metrics[classMetricKey(own.class, "mAP50")] ?? -1, 3);
+    }
     for (const { name, key, bytes, content_type } of result.artifacts) {
       expect([name, object(key).length]).toEqual([name, bytes]);
       if (!content_type.startsWith("image/")) continue;
@@ -101,6 +120,10 @@ describe.skipIf(!native)("a training", () => {
     const last = here.told.at(-1);
     expect(last).toMatchObject({ epoch: 2, batch: 0, batches: 2, resolved: result.resolved });
     expect(last?.recent).toEqual(result.history);
+    for (const { losses, validation_losses: validated } of result.history) {
+      expect(Object.keys(validated ?? {})).toEqual(Object.keys(losses));
+      expect(validated?.cls).toBeGreaterThan(0);
+    }
     expect(last?.losses).toEqual(expect.objectContaining({ box: expect.any(Number) }));
     const positions = here.told.map(({ epoch, batch }) => epoch * 100 + batch);
     expect(positions).toEqual(positions.toSorted((one, other) => one - other));
@@ -112,6 +135,7 @@ describe.skipIf(!native)("a training", () => {
       /5 frames are left out: too near in time to a picture to validate on/,
       /Batch size 4 \(automatic/,
       /Epoch 2\/2 +box/,
+      /val box \d+\.\d{3} +cls \d+\.\d{3} +dfl \d+\.\d{3} +P /,
       /mAP50/,
     ])
       expect(log).toMatch(said);

@@ -61,6 +61,7 @@ describe("a history", () => {
     Array.from({ length: epochs }, (_, at) => ({
       epoch: at + 1,
       losses: { box: 1, cls: 1, dfl: 1 },
+      validation_losses: null,
       learning_rate: 0.01,
       seconds: 1,
       metrics: Object.fromEntries([

@@ -135,10 +135,10 @@ const ofItsMaker =
 const OWN = sql`workspace_id`;
 
 /**
- * Bytes that the videos, open uploads, weights files, models, exported models, training runs and
- * results of comparisons of workspaces take up, as a subselect. An export that is being made counts
- * with what its file will take, a run with its dataset, its checkpoint and its artifacts; weights
- * that are a model's are no artifact besides.
+ * Bytes that the videos, open uploads, weights files, models, exported models, training runs,
+ * results of comparisons and annotated clips of workspaces take up, as a subselect. An export that
+ * is being made counts with what its file will take, a run with its dataset, its checkpoint and its
+ * artifacts; weights that are a model's are no artifact besides.
  */
 const usedBytes = (isChosen: WorkspaceFilter, now: number) => sql`(
   SELECT coalesce((SELECT sum(v.bytes) FROM video v JOIN project p ON p.id = v.project_id
@@ -157,7 +157,10 @@ const usedBytes = (isChosen: WorkspaceFilter, now: number) => sql`(
       FROM training_run r, jsonb_array_elements(r.artifacts) one
       WHERE ${isChosen(sql`r.workspace_id`)} AND NOT EXISTS (SELECT FROM model m
         WHERE m.workspace_id = r.workspace_id AND m.storage_key = one->>'key')), 0)
-    + coalesce((SELECT sum(bytes) FROM comparison_session WHERE ${isChosen(OWN)}), 0))`;
+    + coalesce((SELECT sum(bytes) FROM comparison_session WHERE ${isChosen(OWN)}), 0)
+    + coalesce((SELECT sum((result->'annotated'->>'bytes')::bigint) FROM task
+      WHERE ${isChosen(OWN)} AND kind = 'predict' AND state = 'finished'
+        AND payload ? 'annotated'), 0))`;
 
 /**
  * Whether so many more bytes have room in a workspace, and beside all else that its maker made. It

@@ -31,7 +31,7 @@ import {
 } from "../../media/uploads/small-form.ts";
 import { checkQuota } from "../../media/videos/videos.ts";
 import { type ModelRow, modelSource } from "../../models/registry.ts";
-import { source } from "../../tasks/objects.ts";
+import { presignGet, type SigningParts, source, target } from "../../tasks/objects.ts";
 import type { NewTask, Task } from "../../tasks/queue/queue.ts";
 import { type FramesWish, framesOf } from "./clip-frames.ts";
 import { type HeldShare, openShare } from "./held-bytes.ts";
@@ -249,13 +249,19 @@ export interface PredictOptions extends FramesWish {
   confidenceMin: number;
   /** The form of masks; `none` when omitted. */
   mask?: MaskForm;
+  /** The clip is wanted with its boxes drawn, too. */
+  annotated?: boolean;
 }
+
+/** Where the node puts a clip with its boxes drawn. */
+const annotatedTarget = (workspaceId: string) =>
+  target(`${folderOf(workspaceId)}${crypto.randomUUID()}.mp4`, "video/mp4");
 
 /** The task of a prediction. */
 export const predictTask = (
   model: ModelRow,
   { key, bytes }: StoredFile,
-  { confidenceMin, mask = "none", ...frames }: PredictOptions,
+  { confidenceMin, mask = "none", annotated = false, ...frames }: PredictOptions,
 ) =>
   ({
     kind: "predict" as const,
@@ -267,6 +273,7 @@ export const predictTask = (
       ...framesOf(frames),
       confidence: confidenceMin,
       ...(mask === "none" ? {} : { mask }),
+      ...(annotated ? { annotated: annotatedTarget(model.workspaceId) } : {}),
     },
   }) satisfies NewTask;
 
@@ -339,12 +346,14 @@ export function clipRecord<Kind extends ClipKind>(row: ClipRow<Kind>) {
 
 /** A prediction on a video, of the workspaces; fails as `findClip` does. */
 export async function findPrediction(
-  parts: Pick<Parts, "database">,
+  parts: Pick<Parts, "database"> & SigningParts,
   workspaces: readonly string[],
   predictionId: string,
 ): Promise<VideoPrediction> {
   const row = await findClip(parts, "predict", { workspaces, predictionId });
   const { head, progress, tail, result } = clipRecord(row);
+  const video = result?.annotated;
+  const url = video ? await presignGet(parts, video.key) : null;
   return {
     ...head,
     model_id: row.payload.model.model_id,
@@ -357,6 +366,7 @@ export async function findPrediction(
       })) ?? null,
     left_out: result?.left_out ?? null,
     ...(row.payload.mask ? { masks_left_out: result?.masks_left_out ?? null } : {}),
+    ...(row.payload.annotated ? { annotated_video_url: url } : {}),
     ...tail,
   };
 }
@@ -370,6 +380,8 @@ export const KEPT_PREDICTIONS = keep(task, "settledAt", {
   days: 1,
   where: sql`kind IN ${KINDS}`,
 });
+/** Tasks whose clips with drawn boxes are there, as long as their rows: the index has this, too. */
+const HAS_ANNOTATED = sql.raw("kind = 'predict' AND state = 'finished' AND payload ? 'annotated'");
 /** A file that no task uses is this old: its request has ended, however it did. */
 const ORPHAN_MS = HOUR;
 const ROUNDS = 60;
@@ -385,17 +397,34 @@ export async function deleteUnusedFiles(parts: Parts): Promise<number> {
     SELECT w.id::text, coalesce((SELECT jsonb_agg(key) FROM task,
         jsonb_path_query(payload, 'lax $.**.key') AS key
         WHERE kind IN ${KINDS} AND workspace_id = w.id AND state IN ('queued', 'running')), '[]')
-        AS keys
+      || coalesce((SELECT jsonb_agg(result->'annotated'->'key') FROM task
+        WHERE workspace_id = w.id AND ${HAS_ANNOTATED}), '[]') AS keys
       FROM workspace w WHERE abs(hashtext(w.id::text)::bigint) % ${ROUNDS}::int = ${round}::int`);
   let deleted = 0;
   for (const { id, keys } of rows) {
-    const { objects } = await bucket.list({ prefix: folderOf(id), limit: 1_000 });
+    const objects = await objectsIn(bucket, folderOf(id));
     const orphans = objects
       .filter(({ uploaded }) => uploaded.getTime() < clock() - ORPHAN_MS)
       .map(({ key }) => key)
       .filter((key) => !keys.includes(key));
-    if (orphans.length > 0) await bucket.delete(orphans);
+    for (let from = 0; from < orphans.length; from += PAGE) {
+      await bucket.delete(orphans.slice(from, from + PAGE));
+    }
     deleted += orphans.length;
   }
   return deleted;
+}
+
+/** Objects of a listing's page, and of one deletion. */
+const PAGE = 1_000;
+
+/** All objects of a folder. */
+async function objectsIn(bucket: Parts["bucket"], prefix: string) {
+  const objects: { key: string; uploaded: Date }[] = [];
+  for (let cursor: string | undefined; ; ) {
+    const page = await bucket.list({ prefix, limit: PAGE, ...(cursor ? { cursor } : {}) });
+    objects.push(...page.objects);
+    if (!page.truncated) return objects;
+    cursor = page.cursor;
+  }
 }

@@ -169,18 +169,26 @@ export const clipQuery = z.object({
   }),
 });
 
+const videoQuery = clipQuery.extend({
+  mask: maskQuery,
+  annotated: z.enum(["true", "false"]).default("false").meta({
+    description: "true: the clip is given with its boxes drawn, too, as `annotated_video_url`",
+  }),
+});
+
 /** Stores a clip and enqueues its prediction; returns its id. */
 async function startClip(
   parts: Parts,
   request: Request,
   model: ModelRow,
-  query: z.output<typeof clipQuery> & { mask: MaskForm },
+  query: z.output<typeof videoQuery>,
 ): Promise<string> {
   const { workspaceId } = model;
   const bytesMax = Math.min(CLIP_BYTES_MAX, parts.limits.uploadBytesMax);
   const received = await receiveFile(parts, request, { workspaceId, kind: CLIP, bytesMax });
   const { mask, confidence: confidenceMin } = query;
-  const wanted = { ...framesWished(query, PREDICT_FRAMES_MAX), mask, confidenceMin };
+  const annotated = query.annotated === "true";
+  const wanted = { ...framesWished(query, PREDICT_FRAMES_MAX), mask, confidenceMin, annotated };
   return enqueueClip(parts, received, () => ({
     ...predictTask(model, received, wanted),
     priority: CLIP_PRIORITY,
@@ -257,9 +265,12 @@ export const predictionRoutes: readonly Route[] = [
         "`wait_seconds` is answered with 202 and its `prediction_id`, for `GET " +
         "/predict/video/{prediction_id}`. The file is deleted when the prediction ended; its result is " +
         "kept for a day. With `mask` each object of a segmentation model has one, within 1,200,000 " +
-        "numbers and 50,000 objects of all frames; `masks_left_out` counts those beyond.",
+        "numbers and 50,000 objects of all frames; `masks_left_out` counts those beyond. With " +
+        "`annotated=true` it also has `annotated_video_url`: an MP4 of the frames that were looked at, " +
+        "at their true times and without sound, with boxes, class names and confidences drawn. It is " +
+        "kept for a day, counts towards the storage, and may have 1 GiB.",
       who: user,
-      query: clipQuery.extend({ mask: maskQuery }),
+      query: videoQuery,
       body: fileBody,
       answers: {
         200: json("the frames with what was found", VideoPrediction),

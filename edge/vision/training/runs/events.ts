@@ -17,6 +17,7 @@ function runData(
   { byClass = false }: { byClass?: boolean } = {},
 ): Record<string, unknown> {
   const { run_id, status, failure, stop_requested, epoch, epochs, loss, mAP } = record;
+  const { validation_loss } = record;
   const { eta_seconds, best_epoch, model_id, best_metrics } = record;
   const best = Object.entries(best_metrics ?? {}).filter(([key]) => byClass || !isPerClass(key));
   return {
@@ -27,6 +28,7 @@ function runData(
     epoch,
     epochs,
     loss,
+    validation_loss,
     mAP,
     eta_seconds,
     best_epoch,
@@ -37,7 +39,7 @@ function runData(
 
 /** An epoch: its losses and metrics, then those of each class under their own keys. */
 export function epochEvents(
-  { epoch, losses, metrics, learning_rate, seconds }: RunEpoch,
+  { epoch, losses, validation_losses, metrics, learning_rate, seconds }: RunEpoch,
   more: { epochs: number; eta_seconds?: number | null },
 ): NewEvent[] {
   const all = Object.entries(metrics);
@@ -47,6 +49,7 @@ export function epochEvents(
     epoch,
     ...more,
     loss: losses,
+    validation_loss: validation_losses,
     mAP: { mAP50, "mAP50-95": mAP },
     metrics: whole,
     learning_rate,

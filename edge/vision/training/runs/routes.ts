@@ -124,9 +124,9 @@ export const runRoutes: readonly Route[] = [
       summary: "A ticket for the run's live progress",
       description:
         "Events are those of the run's current round; a resumed run has a new topic. `log` is a line " +
-        "of the trainer, `epoch` an epoch with losses and metrics, `per_class` its metrics under " +
-        "`per_class/{class}/{metric}`, `batch` how far the epoch under way is, `end` the run with the " +
-        "final metrics of every class in `best_metrics`.",
+        "of the trainer, `epoch` an epoch with losses (`loss`, `validation_loss`) and metrics, " +
+        "`per_class` its metrics under `per_class/{class}/{metric}`, `batch` how far the epoch under " +
+        "way is, `end` the run with the final metrics of every class in `best_metrics`.",
       who: user,
       params: runId,
       answers: { 200: json("a ticket of a minute", Ticket) },
@@ -146,7 +146,11 @@ export const runRoutes: readonly Route[] = [
       operationId: "listArtifacts",
       tag,
       summary: "What a run left: charts, pictures, its settings",
-      description: "Beyond the contract.",
+      description:
+        "Beyond the contract. `curves.json` has `confidences` and `recalls` (0, 0.01, …, 1), and for " +
+        "`best_epoch` and `model` each: `epoch`, `confidence` (of the highest mean F1), `all` and " +
+        "`classes` with the curves `precision`, `recall`, `f1` by confidence and " +
+        "`precision_by_recall`, all at IoU 0.5.",
       who: user,
       params: runId,
       answers: { 200: json("files with their addresses", z.array(Artifact)) },

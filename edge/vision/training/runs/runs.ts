@@ -147,6 +147,7 @@ export const runRecord = (row: RunRow): TrainingRun => {
     epoch: row.last?.epoch ?? 0,
     epochs: row.settings.epochs,
     loss: (isLive ? row.live.losses : null) ?? row.last?.losses ?? null,
+    validation_loss: row.last?.validation_losses ?? null,
     mAP: mAP50 === null || mAP === null ? null : { mAP50, "mAP50-95": mAP },
     eta_seconds: etaSeconds,
     ETA: etaSeconds,
@@ -210,8 +211,10 @@ export async function existingRun(
 
 /** The run's epochs, oldest first. */
 export async function listEpochs(database: Database, runId: string): Promise<RunEpoch[]> {
+  // Epochs of earlier releases have no losses of validation.
   const { rows } = await database.execute<{ record: RunEpoch }>(sql`
-    SELECT record FROM training_epoch WHERE run_id = ${runId}::uuid ORDER BY epoch`);
+    SELECT jsonb_build_object('validation_losses', null) || record AS record
+      FROM training_epoch WHERE run_id = ${runId}::uuid ORDER BY epoch`);
   return rows.map(({ record }) => record);
 }
 

@@ -227,6 +227,22 @@ const large = (start: Uint8Array, bytes: number) => {
   return file;
 };
 
+const at = (clock: number) =>
+  ({
+    database: world.visionDatabase,
+    bucket: world.media,
+    clock: () => clock,
+    // The duty uses no other part.
+  }) as unknown as Parts;
+/** The duty of an hour's minutes: each workspace has one of them. */
+const hourFrom = async (start: number) => {
+  let deleted = 0;
+  for (let minute = 0; minute < 60; minute++) {
+    deleted += await deleteUnusedFiles(at(start + minute * MINUTE));
+  }
+  return deleted;
+};
+
 describe("POST /predict/video", () => {
   it("gives the detections of each frame when they are there in time", async () => {
     const query = "?fps=2&frames_max=3&confidence=0.5";
@@ -324,6 +340,66 @@ describe("POST /predict/video", () => {
     ]);
   });
 
+  it("gives the clip with its boxes drawn for as long as its record is there", async () => {
+    const path = "/predict/video?annotated=true";
+    // As much as the workspace may have.
+    const drawn = new Uint8Array(WORKSPACE_MAX).fill(7);
+    const drawing: NonNullable<Script["predict"]> = async (task, by) => {
+      const { annotated } = TASK_KINDS.predict.payload.parse(task.payload);
+      const key = await by.write(task, { key: annotated?.key ?? "" }, drawn);
+      const result = finding(2)(task, by) as object;
+      return { ...result, annotated: { key, bytes: drawn.length } };
+    };
+    const answer = VideoPrediction.parse(
+      await working(drawing, () => annotator.ok("POST", path, clip())),
+    );
+    const file = await fetch(answer.annotated_video_url ?? "");
+    expect(file.headers.get("Content-Type")).toBe("video/mp4");
+    expect(new Uint8Array(await file.arrayBuffer())).toEqual(drawn);
+    // Another look gives another address; who asked for none is given none.
+    const again = await viewer.ok<VideoPrediction>("GET", `/predict/video/${answer.prediction_id}`);
+    expect((await fetch(again.annotated_video_url ?? "")).status).toBe(200);
+    expect(await annotator.refused("POST", path, clip())).toEqual([413, "quota_exceeded"]);
+    expect(await stored()).toHaveLength(1);
+    expect(await hourFrom(Date.now() + 2 * HOUR)).toBe(0);
+    await forgetRows(at(Date.now() + 2 * DAY), KEPT_PREDICTIONS);
+    expect(await hourFrom(Date.now() + 2 * HOUR)).toBe(1);
+    const plain = await working(finding(2), () =>
+      annotator.ok<object>("POST", "/predict/video", clip()),
+    );
+    expect(plain).not.toHaveProperty("annotated_video_url");
+    expect(await stored()).toEqual([]);
+  });
+
+  it("takes no annotated video that is not in the store, and none that nobody asked for", async () => {
+    const saying =
+      (annotated: { key: string; bytes: number } | null): NonNullable<Script["predict"]> =>
+      (task, by) => ({ ...(finding(1)(task, by) as object), ...(annotated && { annotated }) });
+    const path = "/predict/video?annotated=true";
+    const asking = () => annotator.refused("POST", path, clip());
+    const foreign = { key: `ws/${workspaceId}/predictions/other.mp4`, bytes: 10 };
+    const absent: NonNullable<Script["predict"]> = (task, by) => {
+      const { annotated } = TASK_KINDS.predict.payload.parse(task.payload);
+      const [stem] = (annotated?.key ?? "").split(".mp4");
+      const key = `${stem}.${task.task_id.slice(0, 8)}-${task.fence}.mp4`;
+      return saying({ key, bytes: 10 })(task, by);
+    };
+    for (const script of [saying(null), saying(foreign), absent]) {
+      expect(await working(script, asking)).toEqual([502, "task_failed"]);
+    }
+    const unasked = () => annotator.refused("POST", "/predict/video", clip());
+    expect(await working(saying(foreign), unasked)).toEqual([502, "task_failed"]);
+    const failed: NonNullable<Script["predict"]> = async (task, by) => {
+      const { annotated } = TASK_KINDS.predict.payload.parse(task.payload);
+      await by.write(task, { key: annotated?.key ?? "" }, new Uint8Array(9));
+      return failing("video_not_written", "no room")();
+    };
+    expect(await working(failed, asking)).toEqual([502, "task_failed"]);
+    expect(await stored()).toEqual([]);
+    const other = "/predict/video?annotated=yes";
+    expect(await annotator.refused("POST", other, clip())).toEqual([422, "invalid_request"]);
+  });
+
   it("answers a long one with 202 and its id", async () => {
     const response = await annotator.send("POST", "/predict/video?wait_seconds=0", clip(avi()));
     expect(response.status).toBe(202);
@@ -388,22 +464,6 @@ describe("POST /predict/video", () => {
 });
 
 describe("what a crash left behind", () => {
-  const at = (clock: number) =>
-    ({
-      database: world.visionDatabase,
-      bucket: world.media,
-      clock: () => clock,
-      // The duty uses no other part.
-    }) as unknown as Parts;
-  /** The duty of an hour's minutes: each workspace has one of them. */
-  const hourFrom = async (start: number) => {
-    let deleted = 0;
-    for (let minute = 0; minute < 60; minute++) {
-      deleted += await deleteUnusedFiles(at(start + minute * MINUTE));
-    }
-    return deleted;
-  };
-
   it("goes after an hour, unless a task still needs it", async () => {
     const later = await annotator.send("POST", "/predict/video?wait_seconds=0", clip());
     const { prediction_id } = (await later.json()) as { prediction_id: string };

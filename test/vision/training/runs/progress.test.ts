@@ -113,7 +113,14 @@ describe("progress", () => {
       heard.events.filter((event) => event.type === type).map(({ data }) => data);
     expect(of("log")).toEqual([line(1), line(2), line(3)]);
     expect(of("epoch")).toMatchObject([
-      { epoch: 1, epochs: 2, loss: epoch(1).losses, mAP: { mAP50: 0.2 }, eta_seconds: 5 },
+      {
+        epoch: 1,
+        epochs: 2,
+        mAP: { mAP50: 0.2 },
+        eta_seconds: 5,
+        loss: epoch(1).losses,
+        validation_loss: epoch(1).validation_losses,
+      },
       { epoch: 2, metrics: { "mAP50-95": 0.2 } },
     ]);
     expect(of("epoch")[0]?.metrics).not.toHaveProperty("per_class/cell/recall");
@@ -122,8 +129,9 @@ describe("progress", () => {
       { "per_class/cell/recall": 0.2 },
     ]);
     expect(of("state").map(({ status }) => status)).toEqual(["running", "completed"]);
-    const { best_metrics } = await w.run(runId);
+    const { best_metrics, validation_loss } = await w.run(runId);
     expect(best_metrics).toEqual(epoch(2).metrics);
+    expect(validation_loss).toEqual(epoch(2).validation_losses);
     expect(heard.events.at(-1)).toMatchObject({
       type: "end",
       data: { status: "completed", best_epoch: 2, best_metrics },

@@ -302,6 +302,20 @@ describe("a run that succeeds", () => {
     expect(await w.admin.ok("GET", `/train/${runId}/epochs`)).toEqual(whole);
   });
 
+  it("has no losses of validation for epochs of a node that tells of none", async () => {
+    const runId = await w.train({ name: "Earlier", epochs: 1 });
+    const task = await w.claimed();
+    const { validation_losses: _, ...earlier } = epoch(1);
+    const done = await w.result(task, [epoch(1)]);
+    await w.finish(task, { outcome: "finished", result: { ...done, history: [earlier] } });
+    const stored = sql`UPDATE training_epoch SET record = record - 'validation_losses'
+      WHERE run_id = ${runId}::uuid`;
+    await w.world.visionDatabase.execute(stored);
+    const epochs = await w.admin.ok<RunEpoch[]>("GET", `/train/${runId}/epochs`);
+    expect(epochs).toEqual([{ ...earlier, validation_losses: null }]);
+    expect((await w.run(runId)).validation_loss).toBeNull();
+  });
+
   it("registers its model with the metrics of its best epoch, once", async () => {
     const runId = await w.train({ name: "Best", epochs: 3 });
     const task = await w.claimed();
