@@ -92,7 +92,9 @@ export function archiveLabels(
     frameIds: oneIdEach([...framesNamed(texts, labels.images), ...labels.frameIds]),
     notes: [
       ...labels.notes,
-      ...(images > 0 ? [`${counted(images, "image")} of the archive not taken: upload them`] : []),
+      ...(images > 0
+        ? [`${counted(images, "image")} of the archive not taken: send images=true`]
+        : []),
       ...(ignored.length > 0
         ? [
             `${counted(ignored.length, "file")} not read: ${ignored.slice(0, NAMED_MAX).join(", ")}${more}`,
