@@ -13,12 +13,15 @@ import { type ClaimedTask, WriteAddress } from "../../shared/tasks/node-protocol
 import { AnnotationPage, ArchiveImport } from "../../shared/wire/labeling.ts";
 import type { Video } from "../../shared/wire/vision.ts";
 import { startNodeService } from "./node-service.ts";
-import { type Person, register, type ScriptedNode, scriptedNode } from "./scripted-node.ts";
+import { apiAs, type Person, type ScriptedNode, scriptedNode } from "./scripted-node.ts";
 import { taskContext } from "./task-context.ts";
+import { type Person as Registered, register } from "./vision.ts";
 import { createWorld, type World } from "./world.ts";
 
 export interface ImageImportWorld {
   world: World;
+  /** The installation's administrator, and the same person's routes. */
+  owner: Registered;
   admin: Person;
   node: ScriptedNode;
 }
@@ -31,7 +34,9 @@ export async function createImageImportWorld(
     services: ["console", "vision"],
     environment: { vision: environment },
   });
-  const admin = await register(world);
+  const owner = await register(world.urls.vision);
+  const { id, email, tokens } = owner;
+  const admin: Person = { ...apiAs(world.urls.vision, tokens.access_token), id, email };
   const dir = mkdtempSync(join(tmpdir(), "image-imports-"));
   const service = await startNodeService();
   afterAll(async () => {
@@ -50,7 +55,7 @@ export async function createImageImportWorld(
     return runTask(task.kind, task.payload, { ...context, address });
   };
   const node = await scriptedNode(world, admin, { probe: really, export: really });
-  return { world, admin, node };
+  return { world, owner, admin, node };
 }
 
 export const [WIDTH, HEIGHT] = [80, 40];

@@ -317,14 +317,20 @@ async function insertImport(
     },
   );
   const [, made] = await batch(parts.database, [lockRoom(workspaceId), insert, ...pages]).catch(
-    (thrown: unknown) => {
-      if (!breaksUniqueness(thrown)) return refuseGone(thrown);
-      const detail = "another import with images runs in this project; wait until it ends";
-      throw new Failure("state_conflict", detail, { cause: thrown });
-    },
+    (thrown: unknown) =>
+      breaksUniqueness(thrown) ? refuseSecond(parts.database, projectId) : refuseGone(thrown),
   );
   // Of two requests that name one upload, the second finds the first one's import.
   if (made?.[0] || (await importOf(parts.database, [workspaceId], archive.id))) return;
   if (archive.isUpload) await findUpload(parts, [workspaceId], archive.id);
   await refuseFull(parts, workspaceId, wanted);
+}
+
+/** Fails with `state_conflict`, since another import with images runs in the project. */
+async function refuseSecond(database: Database, projectId: string): Promise<never> {
+  const { rows } = await database.execute<{ id: string }>(sql`
+    SELECT id FROM dataset_import WHERE project_id = ${projectId}::uuid AND state = 'running'`);
+  const which = rows[0] ? `import ${rows[0].id}` : "another import";
+  const detail = `${which} with images runs in this project; wait until it ends`;
+  throw new Failure("state_conflict", detail, { data: { import_id: rows[0]?.id ?? null } });
 }

@@ -104,7 +104,10 @@ describe("an archive", () => {
       unmatched: ["VOC/gone.jpg"],
       unmatched_annotations: 2,
       left_out: 0,
-      notes: ["1 image of the archive not taken: upload them", "1 file not read: VOC/notes.doc"],
+      notes: [
+        "1 image of the archive not taken: send images=true",
+        "1 file not read: VOC/notes.doc",
+      ],
     });
     expect(await annotationsOf(found)).toEqual([
       { class: "a & b", bbox: [10, 20, 30, 40], polygon: null },
@@ -316,7 +319,11 @@ describe("an archive that was made to harm", () => {
     await world.media.put("imports/left.zip", "x");
     const minute = (now: number) =>
       // What forgets them has just these of the service's parts.
-      forgetArchives({ bucket: world.media, clock: () => now } as unknown as Parts);
+      forgetArchives({
+        bucket: world.media,
+        database: world.visionDatabase,
+        clock: () => now,
+      } as unknown as Parts);
     const hour = Math.ceil((Date.now() + HOUR + 1) / HOUR) * HOUR;
     for (const now of [hour - HOUR, hour + MINUTE]) await minute(now);
     expect(await count()).toBe(1);

@@ -286,8 +286,8 @@ describe("an import with images", () => {
       await refusal({ ...label, "images/a.jpg": image(0), "images/a.jpeg": image(1) }),
     ).toEqual([422, "invalid_request", expect.stringMatching(/which image is meant/)]);
     expect(
-      await refusal({ ...label, "images/a.jpg": image(0), "images/a.jpg ": image(1) }),
-    ).not.toEqual([201]);
+      await refusal({ ...label, "images/a.jpg": image(0), "./images/a.jpg": image(1) }),
+    ).toEqual([422, "invalid_request", expect.stringMatching(/would be videos of one name/)]);
     expect(
       await refusal({ "classes.txt": "cat\nCat", "a.txt": "0 1 1 1 1", "a.jpg": image(0) }),
     ).toEqual([422, "invalid_request", expect.stringMatching(/one class/)]);

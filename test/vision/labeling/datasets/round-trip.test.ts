@@ -161,7 +161,7 @@ describe("a dataset", () => {
       form,
     );
     expect(back).toMatchObject({ unmatched: [], unmatched_annotations: 0, left_out: 0 });
-    expect(back.notes).toEqual(["8 images of the archive not taken: upload them"]);
+    expect(back.notes).toEqual(["8 images of the archive not taken: send images=true"]);
     expect(back.job.video_ids).toHaveLength(STILLS.length);
     const [wanted, found] = [await annotationsOf(jobId), await annotationsOf(back.job.job_id)];
     expect(found.map(([video, name]) => [video, name])).toEqual(
