@@ -185,6 +185,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   from: "person",
   "idempotency-key": "crossing-2026-01-31",
   image: "0.jpg",
+  import_id: id("20"),
   into: "car",
   invitation: "vni_5bXkUuYq2Zr0w1c7TnPdHg",
   invitation_id: id("70"),

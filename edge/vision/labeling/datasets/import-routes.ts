@@ -112,6 +112,7 @@ const archiveForm = {
         },
         required: ["project_id"],
       },
+      example: { file: "dataset.zip" },
     },
   },
 };

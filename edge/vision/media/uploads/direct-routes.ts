@@ -211,8 +211,8 @@ export const directRoutes: readonly Route[] = [
       ...uploadId,
       body: jsonBody(z.strictObject({ parts: z.array(NamedPart).max(10_000).default([]) })),
       answers: {
-        200: json("the upload of an archive, `completed`", Upload),
         201: json("the new video, `probing`", Video),
+        202: json("the upload of an archive, `completed`, which waits for its import", Upload),
       },
       errors: ["state_conflict", "unsupported_media"],
     },
@@ -223,7 +223,7 @@ export const directRoutes: readonly Route[] = [
       if (row.kind === "video") {
         return context.json(videoRecord(await completeVideo(parts, row, named)), 201);
       }
-      return context.json(await uploadRecord(parts, await completeArchive(parts, row, named)), 200);
+      return context.json(await uploadRecord(parts, await completeArchive(parts, row, named)), 202);
     },
   ),
   route(

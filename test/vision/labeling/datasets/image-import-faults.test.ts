@@ -275,7 +275,7 @@ describe("an uploaded archive", () => {
     expect(await refusal(early)).toEqual([409, "state_conflict"]);
     for (const response of [await complete(upload), await complete(upload)]) {
       expect([response.status, await response.json()]).toMatchObject([
-        200,
+        202,
         { status: "completed", kind: "archive", video_id: null },
       ]);
     }
