@@ -237,6 +237,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "deleteAnnotations.body": { filter: { class_name: "car" } },
   "reviewFrames.body": { reviewed: true, filter: { annotated: false } },
   "drawAnnotation.body": { job_id: id("05"), frame_id, class: "person", bbox },
+  "importArchive.body": { project_id: id("02"), file: "dataset.zip" },
   "importAnnotations.body": { project_id: id("02"), yolo },
   "rollBackModel.name": "production",
   "setRole.body": { workspace_id: id("01"), role: "annotator" },

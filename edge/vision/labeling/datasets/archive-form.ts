@@ -1,5 +1,5 @@
-// An archive that comes in a form, put into the store while it is read, and taken away again; or one
-// that was uploaded before, which the form names.
+// An archive that comes in a form, put into the store while it is read, and taken away again; or an
+// uploaded archive that the form names.
 
 import { z } from "@hono/zod-openapi";
 import { sql } from "drizzle-orm";

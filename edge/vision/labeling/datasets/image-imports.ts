@@ -320,9 +320,11 @@ async function insertImport(
     (thrown: unknown) =>
       breaksUniqueness(thrown) ? refuseSecond(parts.database, projectId) : refuseGone(thrown),
   );
-  // Of two requests that name one upload, the second finds the first one's import.
+  // Where two requests name one upload, the second finds the first one's import.
   if (made?.[0] || (await importOf(parts.database, [workspaceId], archive.id))) return;
-  if (archive.isUpload) await findUpload(parts, [workspaceId], archive.id);
+  if (archive.isUpload && (await findUpload(parts, [workspaceId], archive.id)).aborted) {
+    throw new Failure("state_conflict", "upload_id: the upload was dropped");
+  }
   await refuseFull(parts, workspaceId, wanted);
 }
 

@@ -112,7 +112,6 @@ const archiveForm = {
         },
         required: ["project_id"],
       },
-      example: { file: "dataset.zip" },
     },
   },
 };

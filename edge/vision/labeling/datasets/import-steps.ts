@@ -37,9 +37,9 @@ const AGAIN =
 
 /**
  * Works on an import until it ends, an instant comes (epoch milliseconds), or as many images were
- * stored as one turn may; returns how many it took. `waits`: also for the probes. Returns at once while another process works on
- * it. What the import itself is at fault for ends it as failed; other failures,
- * such as those of the store, are thrown, and the next process goes on.
+ * stored as one turn may; returns how many it took. `waits`: also for the probes. Returns at once
+ * while another process works on it. What the import itself is at fault for ends it as failed;
+ * other failures, such as those of the store, are thrown, and the next process goes on.
  */
 export async function advanceImport(
   parts: Parts,

@@ -133,7 +133,7 @@ interface ImportedJob {
   after?: (summary: ImportSummary) => SQL[];
 }
 
-/** Stores labels as a finished job. Fails with `invalid_request` where an image has another shape. */
+/** Stores labels as a finished job; `invalid_request` where an image has another shape. */
 export async function storeLabels(
   database: Database,
   { labels: { labels, classes, leftOut, notes }, frames, unmatched }: MatchedLabels,
