@@ -15,6 +15,7 @@ import {
   smallint,
   text,
   unique,
+  uniqueIndex,
   uuid,
 } from "drizzle-orm/pg-core";
 import { count, createdAt, id, instant, ownWorkspace, project, video } from "./schema.ts";
@@ -344,6 +345,63 @@ export const datasetExport = pgTable(
     endedAt: instant("ended_at"),
   },
   (table) => [index("dataset_export_job").on(table.jobId, table.createdAt)],
+);
+
+/** An import of an archive with its images. Its id is that of the job that it becomes. */
+export const datasetImport = pgTable(
+  "dataset_import",
+  {
+    id: id(),
+    workspaceId: ownWorkspace(),
+    projectId: uuid("project_id")
+      .notNull()
+      .references(() => project.id, { onDelete: "cascade" }),
+    name: text("name").notNull(),
+    /** The format that the request names; null: the archive's only one. */
+    format: text("format"),
+    state: text("state").$type<"running" | "completed" | "failed">().notNull().default("running"),
+    failureCode: text("failure_code"),
+    failure: text("failure"),
+    /** The archive, which is deleted when the import ends. */
+    storageKey: text("storage_key").notNull(),
+    bytes: count("bytes").notNull(),
+    /** Counts of images, those that failed, and what was not stored of the labels. */
+    summary: jsonb("summary"),
+    /** Processes that took it up since it last got on. */
+    attempts: integer("attempts").notNull().default(0),
+    /** Until then a process works on it. */
+    leasedUntil: instant("leased_until"),
+    createdBy: uuid("created_by").notNull(),
+    createdAt: createdAt(),
+    endedAt: instant("ended_at"),
+  },
+  (table) => [
+    // Two at once would not see each other's images and store each twice.
+    uniqueIndex("dataset_import_running").on(table.projectId).where(sql`state = 'running'`),
+    check("dataset_import_failure", sql`(state = 'failed') = (failure IS NOT NULL)`),
+  ],
+);
+
+/** An image of a running import's archive. */
+export const datasetImportImage = pgTable(
+  "dataset_import_image",
+  {
+    importId: uuid("import_id")
+      .notNull()
+      .references(() => datasetImport.id, { onDelete: "cascade" }),
+    position: integer("position").notNull(),
+    /** Its path in the archive. */
+    name: text("name").notNull(),
+    state: text("state")
+      .$type<"pending" | "stored" | "existing" | "failed">()
+      .notNull()
+      .default("pending"),
+    /** The video that it becomes, or that the project had before. */
+    videoId: uuid("video_id").notNull(),
+    failureCode: text("failure_code"),
+    failure: text("failure"),
+  },
+  (table) => [primaryKey({ columns: [table.importId, table.position] })],
 );
 
 /** Jobs that are trained on together, with one list of classes and one split. */

@@ -357,13 +357,14 @@ export const video = pgTable(
   ],
 );
 
-/** A direct multipart upload that has not been completed yet. */
+/** A direct multipart upload of a video, or of an archive until it is imported. */
 export const upload = pgTable("upload", {
   id: id(),
   workspaceId: ownWorkspace(),
   projectId: uuid("project_id")
     .notNull()
     .references(() => project.id),
+  kind: text("kind").$type<"video" | "archive">().notNull().default("video"),
   filename: text("filename").notNull(),
   storageKey: text("storage_key").notNull(),
   multipartId: text("multipart_id").notNull(),
@@ -372,6 +373,8 @@ export const upload = pgTable("upload", {
   /** ETags of the parts that the sender says have arrived, by part number. */
   parts: jsonb("parts").notNull().default({}),
   videoId: uuid("video_id").references(() => video.id),
+  /** When an archive was whole in the store; a video's upload has its video instead. */
+  completedAt: instant("completed_at"),
   abortedAt: instant("aborted_at"),
   createdBy: uuid("created_by"),
   createdAt: createdAt(),

@@ -316,6 +316,7 @@ export const MEANINGS: Readonly<Record<string, string>> = {
   unused: "tensors of the weights that the detector lacks",
   updated_at: "when it was last edited",
   upload_id: "the upload's id",
+  import_id: "the import's id",
   url: "address",
   user_id: "the account's id",
   v: "version of the envelope",

@@ -4,7 +4,7 @@ import { z } from "zod";
 import { TaskIntervention } from "../tasks/task-intervention.ts";
 import { Bbox, EXPORT_FORMATS } from "../tasks/tasks.ts";
 import { DatasetCounts } from "./dataset-report.ts";
-import { Frame } from "./vision.ts";
+import { Frame, RefusedFile } from "./vision.ts";
 
 const instant = () => z.iso.datetime();
 const count = (description: string) => z.number().int().meta({ description });
@@ -293,6 +293,36 @@ export const ImportRecord = z
   })
   .meta({ id: "ImportRecord" });
 export type ImportRecord = z.infer<typeof ImportRecord>;
+
+export const ArchiveImport = z
+  .object({
+    import_id: z.uuid().meta({
+      description: "of the job, too, once it is completed; an uploaded archive's `upload_id`",
+    }),
+    project_id: z.uuid(),
+    name: z.string(),
+    status: z.enum(["running", "completed", "failed"]),
+    failure: z.string().nullable(),
+    images: z
+      .object({
+        total: count("images of the archive, without frames that the project has"),
+        stored: count("images that became videos of the project"),
+        existing: count("images that the project had, by path and content"),
+        failed: count("images that are not taken"),
+        pending: count("images that are not stored or not decoded yet"),
+      })
+      .meta({ description: "what became of the archive's images by now" }),
+    failed_images: z.array(RefusedFile).meta({
+      description: "images that are not taken, and why; the first 100",
+    }),
+    result: z.union([ImportRecord, z.null()]).meta({
+      description: "the job and what was not stored; null until then, and after its deletion",
+    }),
+    created_at: instant(),
+    ended_at: instant().nullable(),
+  })
+  .meta({ id: "ArchiveImport" });
+export type ArchiveImport = z.infer<typeof ArchiveImport>;
 
 export const ComparisonFigures = z.object({
   truths: z.number().int(),

@@ -258,6 +258,11 @@ export async function everything(
   await world.visionDatabase.execute(sql`
     INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key)
     VALUES (${export_id}::uuid, ${workspaceId}::uuid, ${job_id}::uuid, 'yolo', '{}', 'none')`);
+  const import_id = randomUUID();
+  await world.visionDatabase.execute(sql`
+    INSERT INTO dataset_import (id, workspace_id, project_id, name, state, storage_key, bytes, created_by)
+    VALUES (${import_id}::uuid, ${workspaceId}::uuid, ${project_id}::uuid, 'theirs', 'completed',
+      'none', 1, ${member.id}::uuid)`);
   const { model_id } = await registerModel(world, workspaceId, { classes: ["person"] });
   await world.visionDatabase.execute(
     sql`UPDATE model SET active = true WHERE id = ${model_id}::uuid`,
@@ -320,7 +325,7 @@ export async function everything(
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
   const jobs = { job_id, copy_job_id, dataset_id };
-  const labeled = { ...jobs, annotation_id, change_id, comment_id, export_id };
+  const labeled = { ...jobs, annotation_id, change_id, comment_id, export_id, import_id };
   const served = { prediction_id, sam_prediction_id, slug, key_id, experiment_id };
   const workflows = { workflow_run_id, secret_name: "theirs" };
   const fleet = { device_id, target_id, rollout_id };

@@ -19,7 +19,7 @@ import { exampleTests, type Preparation } from "../support/examples.ts";
 import { exampleExperiment, experimentExamples } from "../support/experiments.ts";
 import { fleetPreparations, newFleet } from "../support/fleet-examples.ts";
 import type { TestDevice } from "../support/fleet-world.ts";
-import { mp4, png } from "../support/media.ts";
+import { form, mp4, png } from "../support/media.ts";
 import { alertsTo, startReceiver } from "../support/receiver.ts";
 import { rolloutExamples } from "../support/rollout-examples.ts";
 import {
@@ -301,6 +301,13 @@ async function onlyCrossing() {
 const BEFORE: Record<string, () => Promise<Preparation>> = {
   importAnnotations: () => onlyCrossing(),
   importArchive: () => onlyCrossing(),
+  readImport: async () => {
+    const made = await admin.ok<Project>("POST", "/projects", { name: "imported" });
+    const fields = { project_id: made.project_id, images: "true" };
+    const body = form(...Object.entries(fields), { content: new Uint8Array(dataset) });
+    const { job } = await admin.ok<{ job: Job }>("POST", "/import/archive", body);
+    return ids({ import_id: job.job_id, project_id: made.project_id });
+  },
   refreshTokens: async () => {
     const { tokens } = await register(w.world.urls.vision);
     return ids({ refresh_token: tokens.refresh_token });
@@ -489,6 +496,12 @@ const VIDEO = new Blob([mp4()]);
 const labels = zipSync({
   "data.yaml": new TextEncoder().encode("names: [person]\n"),
   "labels/crossing_000000.txt": new TextEncoder().encode("0 0.5 0.5 0.2 0.2\n"),
+});
+/** A still and its labels. */
+const dataset = zipSync({
+  "data.yaml": new TextEncoder().encode("names: [person]\n"),
+  "train/images/1.png": png(),
+  "train/labels/1.txt": new TextEncoder().encode("0 0.5 0.5 0.2 0.2\n"),
 });
 describe("the vision API's description", () => {
   exampleTests({

@@ -50,6 +50,37 @@ CREATE TABLE "dataset" (
 	"created_at" timestamp (3) with time zone DEFAULT now() NOT NULL
 );
 --> statement-breakpoint
+CREATE TABLE "dataset_import" (
+	"id" uuid PRIMARY KEY NOT NULL,
+	"workspace_id" uuid NOT NULL,
+	"project_id" uuid NOT NULL,
+	"name" text NOT NULL,
+	"format" text,
+	"state" text DEFAULT 'running' NOT NULL,
+	"failure_code" text,
+	"failure" text,
+	"storage_key" text NOT NULL,
+	"bytes" bigint NOT NULL,
+	"summary" jsonb,
+	"attempts" integer DEFAULT 0 NOT NULL,
+	"leased_until" timestamp (3) with time zone,
+	"created_by" uuid NOT NULL,
+	"created_at" timestamp (3) with time zone DEFAULT now() NOT NULL,
+	"ended_at" timestamp (3) with time zone,
+	CONSTRAINT "dataset_import_failure" CHECK ((state = 'failed') = (failure IS NOT NULL))
+);
+--> statement-breakpoint
+CREATE TABLE "dataset_import_image" (
+	"import_id" uuid NOT NULL,
+	"position" integer NOT NULL,
+	"name" text NOT NULL,
+	"state" text DEFAULT 'pending' NOT NULL,
+	"video_id" uuid NOT NULL,
+	"failure_code" text,
+	"failure" text,
+	CONSTRAINT "dataset_import_image_import_id_position_pk" PRIMARY KEY("import_id","position")
+);
+--> statement-breakpoint
 CREATE TABLE "dataset_job" (
 	"dataset_id" uuid NOT NULL,
 	"job_id" uuid NOT NULL,
@@ -106,6 +137,8 @@ ALTER TABLE "invitation" DROP CONSTRAINT "invitation_used_by_account_id_fk";
 --> statement-breakpoint
 ALTER TABLE "workspace" DROP CONSTRAINT "workspace_made_by_account_id_fk";
 --> statement-breakpoint
+ALTER TABLE "upload" ADD COLUMN "kind" text DEFAULT 'video' NOT NULL;--> statement-breakpoint
+ALTER TABLE "upload" ADD COLUMN "completed_at" timestamp (3) with time zone;--> statement-breakpoint
 ALTER TABLE "annotation" ADD COLUMN "found_by" text;--> statement-breakpoint
 ALTER TABLE "job_video" ADD COLUMN "searched" boolean DEFAULT true NOT NULL;--> statement-breakpoint
 ALTER TABLE "training_run" ADD COLUMN "dataset_version_id" uuid;--> statement-breakpoint
@@ -116,6 +149,9 @@ ALTER TABLE "password_reset" ADD CONSTRAINT "password_reset_account_id_account_i
 ALTER TABLE "annotation_comment" ADD CONSTRAINT "annotation_comment_job_id_job_id_fk" FOREIGN KEY ("job_id") REFERENCES "public"."job"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset" ADD CONSTRAINT "dataset_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset" ADD CONSTRAINT "dataset_project_id_project_id_fk" FOREIGN KEY ("project_id") REFERENCES "public"."project"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "dataset_import" ADD CONSTRAINT "dataset_import_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "dataset_import" ADD CONSTRAINT "dataset_import_project_id_project_id_fk" FOREIGN KEY ("project_id") REFERENCES "public"."project"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "dataset_import_image" ADD CONSTRAINT "dataset_import_image_import_id_dataset_import_id_fk" FOREIGN KEY ("import_id") REFERENCES "public"."dataset_import"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset_job" ADD CONSTRAINT "dataset_job_dataset_id_dataset_id_fk" FOREIGN KEY ("dataset_id") REFERENCES "public"."dataset"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset_job" ADD CONSTRAINT "dataset_job_job_id_job_id_fk" FOREIGN KEY ("job_id") REFERENCES "public"."job"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "dataset_side" ADD CONSTRAINT "dataset_side_dataset_id_dataset_id_fk" FOREIGN KEY ("dataset_id") REFERENCES "public"."dataset"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
@@ -127,6 +163,7 @@ CREATE INDEX "api_token_expires" ON "api_token" USING btree ("expires_at");--> s
 CREATE INDEX "password_reset_expires" ON "password_reset" USING btree ("expires_at");--> statement-breakpoint
 CREATE INDEX "annotation_comment_job" ON "annotation_comment" USING btree ("job_id","created_at","id");--> statement-breakpoint
 CREATE INDEX "dataset_workspace" ON "dataset" USING btree ("workspace_id","created_at");--> statement-breakpoint
+CREATE UNIQUE INDEX "dataset_import_running" ON "dataset_import" USING btree ("project_id") WHERE state = 'running';--> statement-breakpoint
 CREATE INDEX "dataset_job_job" ON "dataset_job" USING btree ("job_id");--> statement-breakpoint
 ALTER TABLE "training_run" ADD CONSTRAINT "training_run_dataset_version_id_dataset_version_id_fk" FOREIGN KEY ("dataset_version_id") REFERENCES "public"."dataset_version"("id") ON DELETE set null ON UPDATE no action;--> statement-breakpoint
 CREATE INDEX "task_annotated" ON "task" USING btree ("workspace_id") WHERE kind = 'predict' AND state = 'finished' AND payload ? 'annotated';--> statement-breakpoint

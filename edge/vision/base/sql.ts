@@ -24,11 +24,19 @@ export const textList = (values: readonly string[]): SQL => {
   return sql`(SELECT jsonb_array_elements_text(${JSON.stringify(found)}::jsonb))`;
 };
 
-/** Whether a statement failed since rows refer to what it deletes, or to what is gone. */
-export function breaksReference(thrown: unknown): boolean {
+function hasState(thrown: unknown, state: string): boolean {
   for (let error = thrown; error instanceof Error; error = error.cause) {
-    // Class 23503: foreign_key_violation.
-    if ("code" in error && error.code === "23503") return true;
+    if ("code" in error && error.code === state) return true;
   }
   return false;
 }
+
+/** Whether a statement failed since rows refer to what it deletes, or to what is gone. */
+export const breaksReference = (thrown: unknown): boolean =>
+  // Class 23503: foreign_key_violation.
+  hasState(thrown, "23503");
+
+/** Whether a statement failed since a row that excludes the one it stores is there. */
+export const breaksUniqueness = (thrown: unknown): boolean =>
+  // Class 23505: unique_violation.
+  hasState(thrown, "23505");

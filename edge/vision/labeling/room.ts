@@ -10,6 +10,7 @@ import { exportEnded, sealExport } from "./datasets/ended.ts";
 import { exportRoutes } from "./datasets/export-routes.ts";
 import { failLostExports } from "./datasets/exports.ts";
 import { importRoutes } from "./datasets/import-routes.ts";
+import { advanceImports } from "./datasets/import-steps.ts";
 import { labelEnded, labelPartDone, sealLabel } from "./jobs/ended.ts";
 import { labelRoutes } from "./jobs/label-routes.ts";
 import { previewRoutes } from "./jobs/preview-routes.ts";
@@ -42,5 +43,10 @@ export const labeling: TaskRoom = {
     segment: { seal: sealSegment },
     export: { seal: sealExport, ended: exportEnded },
   },
-  duties: { jobs: resumeJobs, exports: failLostExports, archives: forgetArchives },
+  duties: {
+    jobs: resumeJobs,
+    exports: failLostExports,
+    imports: advanceImports,
+    archives: forgetArchives,
+  },
 };

@@ -122,7 +122,9 @@ export function archiveLabels(
     ]),
     notes: [
       ...labels.notes,
-      ...(images > 0 ? [`${counted(images, "image")} of the archive not taken: upload them`] : []),
+      ...(images > 0
+        ? [`${counted(images, "image")} of the archive not taken: send images=true`]
+        : []),
       ...(ignored.length > 0
         ? [
             `${counted(ignored.length, "file")} not read: ${ignored.slice(0, NAMED_MAX).join(", ")}${more}`,

@@ -1,5 +1,5 @@
-// Zip archives of labels, as they lie in the store: their directory, and the few texts in them that
-// may be labels, read by ranges. What else they hold, such as images, is not even fetched.
+// Zip archives of labels, as they lie in the store: their directory, the few texts in them that may
+// be labels, and images that are asked for, read by ranges. What else they hold is not fetched.
 
 import { Readable } from "node:stream";
 import type { R2Bucket } from "@cloudflare/workers-types";
@@ -18,7 +18,9 @@ const JSON_BYTES_MAX = 256 * 1024 * 1024;
 const RATIO_MAX = 200;
 /** Small texts may shrink as they like. */
 const RATIO_BYTES_MIN = 64 * 1024;
-const CHUNK_BYTES = 1024 * 1024;
+/** Bytes that are fetched at a time, of texts and of images. */
+const TEXT_CHUNK_BYTES = 1024 * 1024;
+const IMAGE_CHUNK_BYTES = 4 * 1024 * 1024;
 
 /** A text of an archive, by its path there. */
 export interface ArchiveText {
@@ -43,18 +45,102 @@ const CLUTTER = /(^|\/)(__MACOSX\/|\._|\.DS_Store$|Thumbs\.db$|desktop\.ini$)/i;
 
 const refusal = (why: string) => new Failure("invalid_request", `the archive is not taken: ${why}`);
 
+/** An archive as it lies in the store. */
+export interface StoredArchive {
+  key: string;
+  bytes: number;
+}
+
 /** Reads the texts of an archive. Fails with `invalid_request` for one that is broken or unsafe. */
-export async function readArchive(
+export const readArchive = (bucket: R2Bucket, archive: StoredArchive): Promise<ArchiveContent> =>
+  opened(bucket, archive, contentOf);
+
+/** An image of an archive, by its path there; `bytes` are those that the directory tells. */
+export interface ArchiveImage {
+  name: string;
+  bytes: number;
+}
+
+/** Masks that Pascal VOC and its exporters keep as images beside the photographs. */
+const MASKS = /(^|\/)Segmentation(Class|Object)(Aug|Raw)?\//i;
+
+/** The images of an archive, in the order of their bytes there. Fails as `readArchive` does. */
+export const listImages = (bucket: R2Bucket, archive: StoredArchive): Promise<ArchiveImage[]> =>
+  opened(bucket, archive, async (zip) => {
+    const images: (ArchiveImage & { offset: number })[] = [];
+    for await (const entry of filesOf(zip)) {
+      const { fileName: name, uncompressedSize: bytes, relativeOffsetOfLocalHeader } = entry;
+      if (!IMAGE.test(name) || MASKS.test(name)) continue;
+      images.push({ name, bytes, offset: relativeOffsetOfLocalHeader });
+    }
+    return images.sort((one, other) => one.offset - other.offset);
+  });
+
+/**
+ * Hands the named images of an archive over, in the order of their bytes there, until `take`
+ * answers false. Fails as `readArchive` does, and with what `take` fails with; reading one that is
+ * broken fails with `unsupported_media`.
+ */
+export async function readImages(
   bucket: R2Bucket,
-  { key, bytes }: { key: string; bytes: number },
-): Promise<ArchiveContent> {
-  const object = new StoredObject(bucket, key, bytes);
+  archive: StoredArchive,
+  names: ReadonlySet<string>,
+  take: (image: ArchiveImage, chunks: AsyncIterable<Uint8Array>) => Promise<boolean>,
+): Promise<void> {
+  let failure: { cause: unknown } | null = null;
+  const readAll = async (zip: ZipFile, object: StoredObject) => {
+    const entries: Entry[] = [];
+    for await (const entry of filesOf(zip)) {
+      if (names.has(entry.fileName)) entries.push(slim(entry));
+    }
+    entries.sort(
+      (one, other) => one.relativeOffsetOfLocalHeader - other.relativeOffsetOfLocalHeader,
+    );
+    for (const entry of entries) {
+      const { fileName: name, uncompressedSize: bytes } = entry;
+      try {
+        if (!(await take({ name, bytes }, chunksOf(zip, entry, object)))) return;
+      } catch (cause) {
+        failure = { cause };
+        return;
+      }
+    }
+  };
+  await opened(bucket, archive, readAll, IMAGE_CHUNK_BYTES);
+  // Only what is called above sets it, which the compiler does not follow.
+  const failed = failure as { cause: unknown } | null;
+  if (failed) throw failed.cause;
+}
+
+async function* chunksOf(
+  zip: ZipFile,
+  entry: Entry,
+  object: StoredObject,
+): AsyncGenerator<Uint8Array> {
   try {
-    const zip = await fromRandomAccessReaderPromise(object, bytes, {
+    // The library's streams are of bytes, which their type does not say.
+    yield* (await zip.openReadStreamPromise(entry)) as AsyncIterable<Uint8Array>;
+  } catch (thrown) {
+    if (object.failure) throw object.failure;
+    const why = (thrown as Error).message.slice(0, 200);
+    throw new Failure("unsupported_media", `the archive holds it broken: ${why}`);
+  }
+}
+
+/** Lets `work` read an archive. What fails is `invalid_request`, but for failures of the store. */
+async function opened<Result>(
+  bucket: R2Bucket,
+  archive: StoredArchive,
+  work: (zip: ZipFile, object: StoredObject) => Promise<Result>,
+  chunkBytes = TEXT_CHUNK_BYTES,
+): Promise<Result> {
+  const object = new StoredObject(bucket, archive, chunkBytes);
+  try {
+    const zip = await fromRandomAccessReaderPromise(object, archive.bytes, {
       strictFileNames: true,
       autoClose: false,
     });
-    return await contentOf(zip);
+    return await work(zip, object);
   } catch (thrown) {
     if (object.failure) throw object.failure;
     if (thrown instanceof Failure) throw thrown;
@@ -79,14 +165,10 @@ async function contentOf(zip: ZipFile): Promise<ArchiveContent> {
   return { texts, images, others };
 }
 
-/** The entries that may be texts of labels, and what else lies beside them. */
-async function listEntries(zip: ZipFile) {
+/** The files of an archive, none of which is a link, encrypted, or there twice. */
+async function* filesOf(zip: ZipFile): AsyncGenerator<Entry> {
   if (zip.entryCount > ENTRIES_MAX) throw refusal(`over ${ENTRIES_MAX} files`);
   const names = new Set<string>();
-  const entries: Entry[] = [];
-  const others: string[] = [];
-  let images = 0;
-  const bytes = { json: 0, other: 0 };
   for await (const entry of zip.eachEntry()) {
     entry.fileName = nameOf(entry);
     const { fileName: name } = entry;
@@ -94,6 +176,18 @@ async function listEntries(zip: ZipFile) {
     if (name.endsWith("/") || CLUTTER.test(name)) continue;
     if (names.has(name)) throw refusal(`${name} is there twice`);
     names.add(name);
+    yield entry;
+  }
+}
+
+/** The entries that may be texts of labels, and what else lies beside them. */
+async function listEntries(zip: ZipFile) {
+  const entries: Entry[] = [];
+  const others: string[] = [];
+  let images = 0;
+  const bytes = { json: 0, other: 0 };
+  for await (const entry of filesOf(zip)) {
+    const { fileName: name } = entry;
     if (IMAGE.test(name)) images += 1;
     else if (!TEXT.test(name)) others.push(name);
     else {
@@ -184,13 +278,15 @@ class StoredObject extends RandomAccessReader {
   readonly #bucket: R2Bucket;
   readonly #key: string;
   readonly #bytes: number;
+  readonly #chunkBytes: number;
   readonly #chunks = new Map<number, Promise<Uint8Array>>();
 
-  constructor(bucket: R2Bucket, key: string, bytes: number) {
+  constructor(bucket: R2Bucket, { key, bytes }: StoredArchive, chunkBytes: number) {
     super();
     this.#bucket = bucket;
     this.#key = key;
     this.#bytes = bytes;
+    this.#chunkBytes = chunkBytes;
   }
 
   override _readStreamForRange(start: number, end: number): Readable {
@@ -199,9 +295,9 @@ class StoredObject extends RandomAccessReader {
 
   async *#read(start: number, end: number): AsyncGenerator<Uint8Array> {
     for (let from = start; from < end; ) {
-      const index = Math.floor(from / CHUNK_BYTES);
+      const index = Math.floor(from / this.#chunkBytes);
       const chunk = await this.#chunk(index);
-      const offset = from - index * CHUNK_BYTES;
+      const offset = from - index * this.#chunkBytes;
       const some = chunk.subarray(offset, offset + end - from);
       if (some.length === 0) throw new Error("the archive ends too early");
       yield some;
@@ -220,8 +316,8 @@ class StoredObject extends RandomAccessReader {
   }
 
   async #fetch(index: number): Promise<Uint8Array> {
-    const offset = index * CHUNK_BYTES;
-    const length = Math.min(CHUNK_BYTES, this.#bytes - offset);
+    const offset = index * this.#chunkBytes;
+    const length = Math.min(this.#chunkBytes, this.#bytes - offset);
     try {
       const object = await this.#bucket.get(this.#key, { range: { offset, length } });
       if (!object) throw new Error("an archive just stored is not there");

@@ -148,6 +148,20 @@ export function frameFinder(
   };
 }
 
+/** What finds a name's frame by two finders: the surer one's, and the first one's of both. */
+export const firstOf =
+  (
+    first: (name: string, frameId?: string) => FoundFrame,
+    second: (name: string, frameId?: string) => FoundFrame,
+  ) =>
+  (name: string, frameId?: string): FoundFrame => {
+    const found = first(name, frameId);
+    if (found && !isFrame(found)) return found;
+    const other = second(name, frameId);
+    if (!found) return other;
+    return other && isFrame(other) && other.sureness > found.sureness ? other : found;
+  };
+
 function oneOf(found: readonly VideoFrame[], way: Way): FoundFrame {
   const [first] = found;
   if (!first) return null;

@@ -79,22 +79,67 @@ export async function importJob(
 ): Promise<ImportSummary> {
   const workspaceId = await workspaceOf(database, caller, target.project_id);
   const find = frameFinder(await readyVideos(database, target.project_id));
-  const { images, labels, classes, leftOut, notes, frameIds } = await read(
-    (image) => find(image) !== null,
-  );
-  if (labels.length > IMPORT_LABELS_MAX) {
+  const labels = await read((image) => find(image) !== null);
+  const matched = matchLabels(labels, find);
+  return storeLabels(database, matched, {
+    workspaceId,
+    projectId: target.project_id,
+    name: target.name,
+    createdBy: caller.accountId,
+  });
+}
+
+/** Labels with the frames that their images stand for. */
+interface MatchedLabels {
+  labels: Labels;
+  frames: ReadonlyMap<string, VideoFrame>;
+  /** Images that stand for no frame. */
+  unmatched: string[];
+}
+
+/**
+ * Finds the frames of labels. Fails with `invalid_request` where a name stands for several images
+ * or there are too many labels, and with `not_found` where there is none of the images.
+ */
+export function matchLabels(
+  labels: Labels,
+  find: (image: string, frameId?: string) => FoundFrame,
+): MatchedLabels {
+  const { images, frameIds } = labels;
+  if (labels.labels.length > IMPORT_LABELS_MAX) {
     throw new Failure("invalid_request", `labels: over ${IMPORT_LABELS_MAX} in one import`);
   }
   const frames = framesOf(
     new Map(images.map((image) => [image, find(image, frameIds.get(image))])),
   );
   const unmatched = images.filter((image) => !frames.has(image));
-  const framesByVideo = Map.groupBy(frames.values(), ({ video }) => video.id);
-  if (framesByVideo.size === 0) {
+  if (frames.size === 0) {
     throw new Failure("not_found", "the project has none of the images", {
       data: { unmatched: unmatched.slice(0, 100) },
     });
   }
+  return { labels, frames, unmatched };
+}
+
+/** The job that labels become. */
+interface ImportedJob {
+  /** Its id; a new one when omitted. */
+  id?: string;
+  workspaceId: string;
+  projectId: string;
+  name: string;
+  createdBy: string;
+  /** Statements of the job's own transaction, after its rows. */
+  after?: (summary: ImportSummary) => SQL[];
+}
+
+/** Stores labels as a finished job; `invalid_request` where an image has another shape. */
+export async function storeLabels(
+  database: Database,
+  { labels: { labels, classes, leftOut, notes }, frames, unmatched }: MatchedLabels,
+  { id = crypto.randomUUID(), workspaceId, projectId, name, createdBy, after }: ImportedJob,
+): Promise<ImportSummary> {
+  const framesByVideo = Map.groupBy(frames.values(), ({ video }) => video.id);
   const matched = labels.flatMap((label) => {
     const frame = frames.get(label.image);
     return frame ? [{ label, frame }] : [];
@@ -102,25 +147,8 @@ export async function importJob(
   checkShapes(matched);
   const rows = matched.flatMap(({ label, frame }) => annotationRow(label, frame) ?? []);
   const outside = matched.length - rows.length;
-  const jobId = await insertJob(database, {
-    workspaceId,
-    projectId: target.project_id,
-    name: target.name,
-    kind: "import",
-    threshold: 0,
-    resolution: null,
-    fps: null,
-    createdBy: caller.accountId,
-    settings: { segmenter: null, warnings: [] },
-    videos: [...framesByVideo].map(([videoId, own]) => ({
-      videoId,
-      frames: [...new Set(own.map(({ frame }) => frame))].toSorted((left, right) => left - right),
-    })),
-    classes: classes.map((name) => ({ name, prompt: null })),
-    annotations: (id) => insertsOf(rows, { id, workspaceId }),
-  });
-  return {
-    jobId,
+  const summary: ImportSummary = {
+    jobId: id,
     annotations: rows.length,
     unmatched,
     unmatchedAnnotations: labels.length - matched.length,
@@ -132,6 +160,25 @@ export async function importJob(
         : []),
     ],
   };
+  await insertJob(database, {
+    id,
+    workspaceId,
+    projectId,
+    name,
+    kind: "import",
+    threshold: 0,
+    resolution: null,
+    fps: null,
+    createdBy,
+    settings: { segmenter: null, warnings: [] },
+    videos: [...framesByVideo].map(([videoId, own]) => ({
+      videoId,
+      frames: [...new Set(own.map(({ frame }) => frame))].toSorted((left, right) => left - right),
+    })),
+    classes: classes.map((one) => ({ name: one, prompt: null })),
+    annotations: () => [...insertsOf(rows, { id, workspaceId }), ...(after?.(summary) ?? [])],
+  });
+  return summary;
 }
 
 /**
@@ -186,7 +233,8 @@ async function workspaceOf(database: Database, caller: Caller, projectId: string
   return workspaceId;
 }
 
-async function readyVideos(database: Database, projectId: string): Promise<ProjectVideo[]> {
+/** The videos of a project whose frames were counted, oldest first. */
+export async function readyVideos(database: Database, projectId: string): Promise<ProjectVideo[]> {
   const { rows } = await database.execute<ProjectVideo>(sql`
     SELECT id, filename, frame_count, width, height FROM video
      WHERE project_id = ${projectId}::uuid AND state = 'ready' ORDER BY created_at, id`);

@@ -48,6 +48,8 @@ export interface SampledVideo {
 
 /** A job to store, with what it is over and looks for. */
 export interface NewJob {
+  /** Its id; a new one when omitted. */
+  id?: string;
   workspaceId: string;
   projectId: string;
   name: string;
@@ -108,8 +110,7 @@ export const wordColumns = ({ description }: JobWords, isNew = false) => ({
  * classes are one.
  */
 export async function insertJob(database: Database, made: NewJob): Promise<string> {
-  const id = crypto.randomUUID();
-  const { videos, classes, settings } = made;
+  const { id = crypto.randomUUID(), videos, classes, settings } = made;
   assertDistinct(classes.map((one) => one.name));
   const numbers = classes.map((_, number) => number);
   const labels = made.kind === "text" || made.kind === "exemplar";

@@ -17,7 +17,8 @@ import { FILENAME_CHARACTERS_MAX, relativeName } from "./form.ts";
 import {
   abortUpload,
   beginUpload,
-  completeUpload,
+  completeArchive,
+  completeVideo,
   findUpload,
   partCount,
   rememberParts,
@@ -39,10 +40,15 @@ const NamedPart = z.strictObject({
     .meta({ description: "as the store answered it to the PUT of the part" }),
 });
 
+const Kind = z.enum(["video", "archive"]).meta({
+  description: "what it becomes: a video, or a zip for `POST /import/archive`",
+});
+
 const Upload = z
   .object({
     upload_id: z.uuid(),
     project_id: z.uuid(),
+    kind: Kind,
     filename: z.string(),
     bytes: z.number().int(),
     status: z.enum(["open", "completed", "aborted"]),
@@ -61,7 +67,7 @@ const Upload = z
 
 const uploadId = { params: z.object({ upload_id: z.uuid() }) };
 async function uploadRecord(parts: Parts, row: UploadRow) {
-  const status = row.videoId ? "completed" : row.aborted ? "aborted" : "open";
+  const status = row.aborted ? "aborted" : row.completed ? "completed" : "open";
   const missing: number[] = [];
   for (let number = 1; number <= partCount(row) && missing.length < SIGNED_MAX; number += 1) {
     if (status === "open" && row.parts[number] === undefined) missing.push(number);
@@ -77,6 +83,7 @@ async function uploadRecord(parts: Parts, row: UploadRow) {
   return {
     upload_id: row.uploadId,
     project_id: row.projectId,
+    kind: row.kind,
     filename: row.filename,
     bytes: row.bytes,
     status,
@@ -119,6 +126,7 @@ export const directRoutes: readonly Route[] = [
       body: jsonBody(
         z.strictObject({
           project_id: z.uuid(),
+          kind: Kind.default("video"),
           filename: name().max(FILENAME_CHARACTERS_MAX),
           bytes: z.int().min(1).max(OBJECT_BYTES_MAX),
         }),
@@ -139,7 +147,8 @@ export const directRoutes: readonly Route[] = [
       };
       const answer = await answerOnce(parts, once, async () => {
         const filename = relativeName(body.filename);
-        const upload = { filename, bytes: body.bytes, createdBy: caller.accountId };
+        const { kind, bytes } = body;
+        const upload = { kind, filename, bytes, createdBy: caller.accountId };
         return { status: 201, body: (await beginUpload(parts, project, upload)).uploadId };
       });
       // Its addresses are made anew: none is kept, and those of the first answer may be over.
@@ -193,22 +202,28 @@ export const directRoutes: readonly Route[] = [
       call: "POST /uploads/{upload_id}/complete",
       operationId: "completeUpload",
       tag,
-      summary: "Make the video of an upload whose parts have all arrived",
+      summary: "Complete an upload whose parts have all arrived",
       description:
         "Beyond the contract. Needs the role engineer. `parts` may leave out what was told before. May be repeated: one video " +
-        "comes of it. 409 while parts are missing; 415, and the upload is dropped, when the file is of " +
-        "no type that is taken.",
+        "comes of it. An archive waits for `POST /import/archive` until the upload expires. 409 while " +
+        "parts are missing; 415, and the upload is dropped, when the file is of no type that is taken.",
       who: user,
       ...uploadId,
       body: jsonBody(z.strictObject({ parts: z.array(NamedPart).max(10_000).default([]) })),
-      answers: { 201: json("the new video, `probing`", Video) },
+      answers: {
+        201: json("the new video, `probing`", Video),
+        202: json("the upload of an archive, `completed`, which waits for its import", Upload),
+      },
       errors: ["state_conflict", "unsupported_media"],
     },
     async (context) => {
+      const parts = context.var.service;
       const row = await uploadOf(context, context.req.valid("param").upload_id);
-      const { parts: claimed } = context.req.valid("json");
-      const video = await completeUpload(context.var.service, row, claimed);
-      return context.json(videoRecord(video), 201);
+      const { parts: named } = context.req.valid("json");
+      if (row.kind === "video") {
+        return context.json(videoRecord(await completeVideo(parts, row, named)), 201);
+      }
+      return context.json(await uploadRecord(parts, await completeArchive(parts, row, named)), 202);
     },
   ),
   route(

@@ -8,6 +8,8 @@ import { imageHeader } from "../../../../shared/image-header.ts";
 export const VIDEO_HEAD_BYTES = 64;
 /** First bytes of an image: a JPEG's size may come after its metadata and thumbnail. */
 const IMAGE_HEAD_BYTES = 512 * 1024;
+/** Bytes of a still image. */
+export const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 /** Larger images are refused before anything decodes them. */
 const IMAGE_PIXELS_MAX = 100_000_000;
 
@@ -34,6 +36,16 @@ export function videoType(head: Uint8Array): string | null {
   }
   if (ascii(head, 0, 4) === "RIFF" && ascii(head, 8, 12) === "AVI ") return "video/x-msvideo";
   return null;
+}
+
+/** First bytes of a file that tell a zip. */
+export const ZIP_HEAD_BYTES = 4;
+
+/** Content type of a zip by its first bytes, or null; an empty zip is one, too. */
+export function zipType(head: Uint8Array): string | null {
+  const [p, k, third, fourth] = head;
+  const isKnown = (third === 3 && fourth === 4) || (third === 5 && fourth === 6);
+  return p === 0x50 && k === 0x4b && isKnown ? "application/zip" : null;
 }
 
 /** What a file must be. */

@@ -17,11 +17,10 @@ import { findProjectFor } from "../projects/projects.ts";
 import { type VideoRow, videoRecord } from "../videos/videos.ts";
 import { FILENAME_CHARACTERS_MAX, FORM_FILES_MAX, plainName } from "./form.ts";
 import { linkPrefixesOf, linkVideo, listLinkable } from "./link.ts";
-import { IMAGE, VIDEO } from "./media-types.ts";
+import { IMAGE, IMAGE_BYTES_MAX, VIDEO } from "./media-types.ts";
 import { type FormRules, receiveMany, receiveOne } from "./receive.ts";
 
 const tag = "Uploads";
-const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 const LINKED_MAX = 100;
 const LINKABLE_MAX = 1_000;
 /** Characters of a key in a request: more than a key may have, which is told by its own code. */

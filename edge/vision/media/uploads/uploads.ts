@@ -25,7 +25,7 @@ import {
   refuseGone,
   type VideoRow,
 } from "../videos/videos.ts";
-import { VIDEO, VIDEO_HEAD_BYTES } from "./media-types.ts";
+import { VIDEO, VIDEO_HEAD_BYTES, zipType } from "./media-types.ts";
 import { abortMultipart, bareEtag, beginMultipart, completeMultipart } from "./multipart.ts";
 import { PART_BYTES, tooLarge } from "./object-writer.ts";
 
@@ -40,6 +40,7 @@ const UPLOAD = selection({
   uploadId: u.id,
   workspaceId: u.workspaceId,
   projectId: u.projectId,
+  kind: u.kind,
   filename: u.filename,
   storageKey: u.storageKey,
   multipartId: u.multipartId,
@@ -48,6 +49,7 @@ const UPLOAD = selection({
   /** ETags by part number. */
   parts: typed<Record<string, string>>(u.parts),
   videoId: u.videoId,
+  completed: sql<boolean>`u.completed_at IS NOT NULL OR u.video_id IS NOT NULL`,
   aborted: sql<boolean>`u.aborted_at IS NOT NULL`,
   createdBy: typed<string>(u.createdBy),
   expiresAt: u.expiresAt,
@@ -69,7 +71,7 @@ export const partCount = ({ bytes, partBytes }: UploadRow): number => Math.ceil(
 export async function beginUpload(
   parts: Parts,
   project: ProjectRow,
-  upload: { filename: string; bytes: number; createdBy: string },
+  upload: { kind: UploadRow["kind"]; filename: string; bytes: number; createdBy: string },
 ): Promise<UploadRow> {
   const { database, limits, clock } = parts;
   if (upload.bytes > limits.uploadBytesMax) throw tooLarge(limits.uploadBytesMax);
@@ -79,10 +81,10 @@ export async function beginUpload(
   const multipartId = await beginMultipart(parts, key);
   const insert = sql`
     WITH u AS (
-      INSERT INTO upload (id, workspace_id, project_id, filename, storage_key, multipart_id, bytes,
-        part_bytes, created_by, created_at, expires_at)
+      INSERT INTO upload (id, workspace_id, project_id, kind, filename, storage_key, multipart_id,
+        bytes, part_bytes, created_by, created_at, expires_at)
       SELECT ${id}::uuid, ${project.workspaceId}::uuid, ${project.projectId}::uuid,
-        ${upload.filename}, ${key}, ${multipartId}, ${upload.bytes}::bigint,
+        ${upload.kind}, ${upload.filename}, ${key}, ${multipartId}, ${upload.bytes}::bigint,
         ${partBytesFor(upload.bytes)}::int, ${upload.createdBy}::uuid,
         ${iso(clock())}::timestamptz, ${iso(clock() + UPLOAD_MS)}::timestamptz
        WHERE ${hasRoom(parts, project.workspaceId, upload.bytes)}
@@ -135,7 +137,8 @@ export async function rememberParts(
   const rows = await rowsOf(database, UPLOAD)`
     WITH u AS (
       UPDATE upload SET parts = parts || ${JSON.stringify(etagsOf(named))}::jsonb
-       WHERE id = ${upload.uploadId}::uuid AND video_id IS NULL AND aborted_at IS NULL
+       WHERE id = ${upload.uploadId}::uuid AND video_id IS NULL AND completed_at IS NULL
+         AND aborted_at IS NULL
       RETURNING *)
     SELECT ${UPLOAD} FROM u`;
   if (!rows[0]) throw new Failure("state_conflict", "the upload is completed or aborted");
@@ -148,7 +151,7 @@ export async function rememberParts(
  * `state_conflict` while parts are missing, and for good, leaving no object, when the file is of
  * another size or of no type that is taken.
  */
-export async function completeUpload(
+export async function completeVideo(
   parts: Parts,
   upload: UploadRow,
   named: readonly NamedPart[],
@@ -156,15 +159,7 @@ export async function completeUpload(
   if (upload.videoId !== null) {
     return findVideo(parts.database, [upload.workspaceId], upload.videoId);
   }
-  if (upload.aborted) throw new Failure("state_conflict", "the upload was aborted");
-  const uploadId = upload.multipartId;
-  const etags = allEtags(upload, { ...upload.parts, ...etagsOf(named) });
-  const outcome = await completeMultipart(parts, upload.storageKey, { uploadId, etags });
-  if (outcome === "wrong") {
-    throw new Failure("state_conflict", "the parts named are not those that arrived");
-  }
-  // Also when the store no longer knows the upload: an earlier call put its object together.
-  const contentType = await verifyObject(parts, upload);
+  const contentType = await putTogether(parts, upload, named);
   return addVideo(parts, {
     videoId: upload.uploadId,
     uploadId: upload.uploadId,
@@ -177,6 +172,36 @@ export async function completeUpload(
     contentType,
     createdBy: upload.createdBy,
   });
+}
+
+/** Completes an archive's upload, which an import may then name. Otherwise as `completeVideo`. */
+export async function completeArchive(
+  parts: Parts,
+  upload: UploadRow,
+  named: readonly NamedPart[],
+): Promise<UploadRow> {
+  if (upload.completed && !upload.aborted) return upload;
+  await putTogether(parts, upload, named);
+  const rows = await rowsOf(parts.database, UPLOAD)`
+    WITH u AS (
+      UPDATE upload SET completed_at = coalesce(completed_at, ${iso(parts.clock())}::timestamptz)
+       WHERE id = ${upload.uploadId}::uuid AND aborted_at IS NULL RETURNING *)
+    SELECT ${UPLOAD} FROM u`;
+  if (!rows[0]) throw new Failure("state_conflict", "the upload was aborted");
+  return rows[0];
+}
+
+/** Has the store put the parts of an upload together; returns the object's content type. */
+async function putTogether(parts: Parts, upload: UploadRow, named: readonly NamedPart[]) {
+  if (upload.aborted) throw new Failure("state_conflict", "the upload was aborted");
+  const uploadId = upload.multipartId;
+  const etags = allEtags(upload, { ...upload.parts, ...etagsOf(named) });
+  const outcome = await completeMultipart(parts, upload.storageKey, { uploadId, etags });
+  if (outcome === "wrong") {
+    throw new Failure("state_conflict", "the parts named are not those that arrived");
+  }
+  // Also when the store no longer knows the upload: an earlier call put its object together.
+  return verifyObject(parts, upload);
 }
 
 /** The etags of all parts in order; fails while one is unknown. */
@@ -194,6 +219,15 @@ function allEtags(upload: UploadRow, known: Readonly<Record<string, string>>): s
   return numbers.map((number) => known[number] as string);
 }
 
+const TYPE_OF: Readonly<Record<UploadRow["kind"], (head: Uint8Array) => string>> = {
+  video: VIDEO.typeOf,
+  archive: (head) => {
+    const type = zipType(head);
+    if (!type) throw new Failure("unsupported_media", "the file is no zip");
+    return type;
+  },
+};
+
 /** Content type of the whole object by its first bytes; an object that is not taken goes. */
 async function verifyObject(parts: Parts, upload: UploadRow): Promise<string> {
   const range = { offset: 0, length: Math.min(VIDEO_HEAD_BYTES, upload.bytes) };
@@ -202,7 +236,7 @@ async function verifyObject(parts: Parts, upload: UploadRow): Promise<string> {
   const head = new Uint8Array(await object.arrayBuffer());
   try {
     if (object.size !== upload.bytes) throw new Failure("state_conflict", "the size is another");
-    return VIDEO.typeOf(head);
+    return TYPE_OF[upload.kind](head);
   } catch (thrown) {
     await abortUpload(parts, upload);
     throw thrown;

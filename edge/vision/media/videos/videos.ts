@@ -8,6 +8,7 @@ import { iso, MINUTE } from "../../../../shared/time.ts";
 import type { Video } from "../../../../shared/wire/vision.ts";
 import { batch, type Database } from "../../../http/database.ts";
 import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
+import { jsonb } from "../../../http/storable.ts";
 import { API } from "../../base/api.ts";
 import { discardObjects } from "../../base/discard.ts";
 import type { Parts } from "../../base/parts.ts";
@@ -135,10 +136,10 @@ const ofItsMaker =
 const OWN = sql`workspace_id`;
 
 /**
- * Bytes that the videos, open uploads, weights files, models, exported models, training runs,
- * results of comparisons and annotated clips of workspaces take up, as a subselect. An export that
- * is being made counts with what its file will take, a run with its dataset, its checkpoint and its
- * artifacts; weights that are a model's are no artifact besides.
+ * Bytes that the videos, open uploads, archives that are imported, weights files, models, exported
+ * models, training runs, results of comparisons and annotated clips of workspaces take up, as a
+ * subselect. An export that is being made counts with what its file will take, a run with its
+ * dataset, its checkpoint and its artifacts; weights that are a model's are no artifact besides.
  */
 const usedBytes = (isChosen: WorkspaceFilter, now: number) => sql`(
   SELECT coalesce((SELECT sum(v.bytes) FROM video v JOIN project p ON p.id = v.project_id
@@ -160,7 +161,9 @@ const usedBytes = (isChosen: WorkspaceFilter, now: number) => sql`(
     + coalesce((SELECT sum(bytes) FROM comparison_session WHERE ${isChosen(OWN)}), 0)
     + coalesce((SELECT sum((result->'annotated'->>'bytes')::bigint) FROM task
       WHERE ${isChosen(OWN)} AND kind = 'predict' AND state = 'finished'
-        AND payload ? 'annotated'), 0))`;
+        AND payload ? 'annotated'), 0)
+    + coalesce((SELECT sum(bytes) FROM dataset_import
+      WHERE ${isChosen(OWN)} AND state = 'running'), 0))`;
 
 /**
  * Whether so many more bytes have room in a workspace, and beside all else that its maker made. It
@@ -244,20 +247,9 @@ export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow>
     ? sql`UPDATE upload SET video_id = ${video.videoId}::uuid
         WHERE id = ${video.uploadId}::uuid AND aborted_at IS NULL RETURNING 1`
     : sql`SELECT 1 WHERE ${hasRoom(parts, video.workspaceId, video.bytes)}`;
-  const insert = sql`
-    WITH origin AS (${origin}),
-    v AS (
-      INSERT INTO video (id, workspace_id, project_id, filename, storage_key, source, bytes,
-        content_type, created_by, created_at)
-      SELECT ${video.videoId}::uuid, ${video.workspaceId}::uuid, ${video.projectId}::uuid,
-        ${video.filename}, ${video.storageKey}, ${video.source}, ${video.bytes}::bigint,
-        ${video.contentType}, ${video.createdBy}::uuid, ${iso(parts.clock())}::timestamptz
-        FROM origin
-      ON CONFLICT (id) DO NOTHING RETURNING *)
-    SELECT ${VIDEO} FROM v`;
   const [, rows] = await batch<[unknown, VideoRow]>(parts.database, [
     lockRoom(video.workspaceId),
-    insert,
+    insertVideos(parts, [video], origin),
   ]).catch(refuseGone);
   const row =
     rows[0] ?? (await findVideos(parts.database, [video.workspaceId], [video.videoId]))[0];
@@ -265,11 +257,51 @@ export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow>
     if (video.uploadId) throw new Failure("state_conflict", "the upload was aborted");
     return refuseFull(parts, video.workspaceId, video.bytes);
   }
-  // The minute cron asks for the probes that are missing.
-  await submit(parts, [probeTask(row)]).catch((error: unknown) =>
-    parts.log.warning("probe_not_enqueued", { video_id: row.videoId, error }),
-  );
+  await probeAll(parts, [row]);
   return row;
+}
+
+/** Has videos probed; those that a fault keeps from it are the minute cron's. */
+const probeAll = (parts: Parts, rows: readonly VideoRow[]) =>
+  submit(parts, rows.map(probeTask)).catch((error: unknown) =>
+    parts.log.warning("probe_not_enqueued", { video_id: rows[0]?.videoId, error }),
+  );
+
+/** Rows for these videos where `origin` has one; a row of one's id that is there stays as it is. */
+const insertVideos = (parts: Parts, videos: readonly NewVideo[], origin: SQL) => sql`
+    WITH origin AS (${origin}),
+    v AS (
+      INSERT INTO video (id, workspace_id, project_id, filename, storage_key, source, bytes,
+        content_type, created_by, created_at)
+      SELECT "videoId", "workspaceId", "projectId", filename, "storageKey", source, bytes,
+        "contentType", "createdBy", ${iso(parts.clock())}::timestamptz
+        FROM origin, jsonb_to_recordset(${jsonb(videos)}) AS new("videoId" uuid,
+          "workspaceId" uuid, "projectId" uuid, filename text, "storageKey" text, source text,
+          bytes bigint, "contentType" text, "createdBy" uuid)
+      ON CONFLICT (id) DO NOTHING RETURNING *)
+    SELECT ${VIDEO} FROM v`;
+
+/**
+ * Makes the rows of several videos of a workspace, all or none, and has them probed. `after` is a
+ * statement of the same transaction. Otherwise as `addVideo`.
+ */
+export async function addVideos(
+  parts: Parts,
+  videos: readonly NewVideo[],
+  after: SQL,
+): Promise<void> {
+  const [first] = videos;
+  if (!first) return;
+  const { workspaceId } = first;
+  const bytes = videos.reduce((sum, one) => sum + one.bytes, 0);
+  const ids = videos.map(({ videoId }) => videoId);
+  const known = sql`EXISTS (SELECT FROM video WHERE id IN ${idList(ids)})`;
+  const origin = sql`SELECT 1 WHERE ${known} OR ${hasRoom(parts, workspaceId, bytes)}`;
+  const insert = insertVideos(parts, videos, origin);
+  await batch(parts.database, [lockRoom(workspaceId), insert, after]).catch(refuseGone);
+  const rows = await findVideos(parts.database, [workspaceId], ids);
+  if (rows.length < ids.length) return refuseFull(parts, workspaceId, bytes);
+  await probeAll(parts, rows);
 }
 
 /** Makes `not_found` of the failure of a row whose project was deleted; rethrows any other. */

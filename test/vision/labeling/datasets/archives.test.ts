@@ -104,7 +104,10 @@ describe("an archive", () => {
       unmatched: ["VOC/gone.jpg"],
       unmatched_annotations: 2,
       left_out: 0,
-      notes: ["1 image of the archive not taken: upload them", "1 file not read: VOC/notes.doc"],
+      notes: [
+        "1 image of the archive not taken: send images=true",
+        "1 file not read: VOC/notes.doc",
+      ],
     });
     expect(await annotationsOf(found)).toEqual([
       { class: "a & b", bbox: [10, 20, 30, 40], polygon: null },
@@ -313,14 +316,21 @@ describe("an archive that was made to harm", () => {
   it("leaves nothing in the store, and what a crash left goes within the hour", async () => {
     const count = async () => (await world.media.list({ prefix: "imports/" })).objects.length;
     expect(await count()).toBe(0);
-    await world.media.put("imports/left.zip", "x");
+    for (const name of ["left", "begun"]) await world.media.put(`imports/${name}.zip`, "x");
+    const id = crypto.randomUUID();
+    await world.visionDatabase.execute(sql`
+      INSERT INTO dataset_import (id, workspace_id, project_id, name, storage_key, bytes, created_by)
+      VALUES (${id}::uuid, ${workspaceId}::uuid, ${projectId}::uuid, 'begun', 'imports/begun.zip',
+        1, ${id}::uuid)`);
+    const { media: bucket, visionDatabase: database } = world;
     const minute = (now: number) =>
       // What forgets them has just these of the service's parts.
-      forgetArchives({ bucket: world.media, clock: () => now } as unknown as Parts);
+      forgetArchives({ bucket, database, clock: () => now } as unknown as Parts);
     const hour = Math.ceil((Date.now() + HOUR + 1) / HOUR) * HOUR;
     for (const now of [hour - HOUR, hour + MINUTE]) await minute(now);
-    expect(await count()).toBe(1);
+    expect(await count()).toBe(2);
     await minute(hour);
-    expect(await count()).toBe(0);
+    // An import that runs keeps its archive.
+    expect(await count()).toBe(1);
   });
 });

@@ -190,7 +190,7 @@ describe("a dataset", () => {
       ...(TRACKS.includes(format)
         ? ["10 tracks of one shape taken as a label without a track"]
         : []),
-      "8 images of the archive not taken: upload them",
+      "8 images of the archive not taken: send images=true",
     ]);
     expect(back.job.video_ids).toHaveLength(STILLS.length);
     const [wanted, found] = [await annotationsOf(jobId), await annotationsOf(back.job.job_id)];
