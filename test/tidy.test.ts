@@ -304,9 +304,9 @@ describe("documents", () => {
     expect(wordsOf("one two\n")).toBe(2);
   });
 
-  it("name each format of datasets in the page of labeling", () => {
-    const page = read("edge/vision/labeling/README.md");
-    expectNone(unnamed(EXPORT_FORMATS, page), "tell of it in edge/vision/labeling/README.md");
+  it("name each format of datasets in the page of datasets", () => {
+    const page = "edge/vision/labeling/datasets/README.md";
+    expectNone(unnamed(EXPORT_FORMATS, read(page)), `tell of it in ${page}`);
   });
 
   it("name files in CONTRIBUTING that are there", () => {

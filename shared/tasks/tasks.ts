@@ -38,9 +38,8 @@ export const EXPORT_CONTENTS = {
   voc: "Pascal VOC, masks as its objects' `polygon`",
   cvat: "CVAT for images 1.1",
   "cvat-video":
-    "CVAT for video 1.1, a folder for each video, whose frames keep their indices; a track is " +
-    "`outside` from the first frame of the dataset that lacks it, and an annotation without a track " +
-    "is a track of one frame",
+    "CVAT for video 1.1, a folder for each video; a track is `outside` from the first frame of the " +
+    "dataset that lacks it, and an annotation without a track is a track of one frame",
   mot:
     "MOT 1.1 as CVAT has it, boxes with coordinates from 0, a folder for each video, whose frames " +
     "in the dataset are numbered from 1; annotations without a track get ids of their own",

@@ -73,22 +73,22 @@ const SideCounts = z.object({
 
 /** What a version holds. */
 export const VersionCounts = z.object({
-  train: SideCounts.meta({ description: "what is learned from" }),
-  val: SideCounts.meta({ description: "what epochs and thresholds are chosen on" }),
-  test: SideCounts.meta({ description: "what measures the finished model alone" }),
+  train: SideCounts.meta({ description: "frames for training" }),
+  val: SideCounts.meta({ description: "frames for the choice of epochs and thresholds" }),
+  test: SideCounts.meta({ description: "frames that only measure the finished model" }),
   per_class: z.array(
     z.object({
       class: z.string(),
-      train: count("annotations of the class to learn from"),
-      val: count("annotations of the class to choose on"),
-      test: count("annotations of the class to measure on"),
+      train: count("annotations of the class for training"),
+      val: count("annotations of the class for validation"),
+      test: count("annotations of the class for test"),
     }),
   ),
   left_out_frames: count("training frames within the gap of a frame of another side"),
 });
 export type VersionCounts = z.infer<typeof VersionCounts>;
 
-const Changed = z.object({
+const ChangeCounts = z.object({
   added: count("not in the parent"),
   changed: count("in the parent, otherwise"),
   removed: count("in the parent alone"),
@@ -96,8 +96,8 @@ const Changed = z.object({
 
 /** How a version differs from the one before. */
 export const VersionChanges = z.object({
-  frames: Changed.meta({ description: "changed: in their side or in an annotation" }),
-  annotations: Changed.meta({ description: "changed: in class, box or polygon" }),
+  frames: ChangeCounts.meta({ description: "changed: in their side or in an annotation" }),
+  annotations: ChangeCounts.meta({ description: "changed: in class, box or polygon" }),
 });
 export type VersionChanges = z.infer<typeof VersionChanges>;
 

@@ -13,6 +13,7 @@ import type { ModelExport } from "../../shared/wire/exports.ts";
 import type { Change, Job } from "../../shared/wire/labeling.ts";
 import { BEST_WEIGHTS } from "../../shared/wire/training.ts";
 import { frameId, type Project, type User } from "../../shared/wire/vision.ts";
+import { accountExamples } from "../support/account-examples.ts";
 import { clipPredictions } from "../support/clip-examples.ts";
 import { detection, labeled, scriptNode } from "../support/example-node.ts";
 import { exampleTests, type Preparation } from "../support/examples.ts";
@@ -38,7 +39,6 @@ import {
   labelsOf,
   type TrainingWorld,
 } from "../support/training-world.ts";
-import { register } from "../support/vision.ts";
 import { workflowExamples } from "../support/workflow-examples.ts";
 
 let w: TrainingWorld;
@@ -191,7 +191,6 @@ beforeAll(async () => {
     }),
   );
   const dataset_id = await newDataset();
-  await admin.ok("POST", `/datasets/${dataset_id}/versions`, {});
   Object.assign(base, named({ dataset_id }));
   await newEndpoint(example("slug"));
   await newWorkflow(example("slug"));
@@ -247,11 +246,15 @@ const newEndpoint = (slug: string) =>
     models: [{ alias: "active" }],
   });
 
-/** A dataset of the job; its id. */
+/** A dataset of the job with a version; its id. */
 const newDataset = async () => {
   const body = { project_id: w.projectId, name: "crossings", job_ids: [jobId] };
-  return (await admin.ok<Dataset>("POST", "/datasets", body)).dataset_id;
+  const { dataset_id } = await admin.ok<Dataset>("POST", "/datasets", body);
+  await admin.ok("POST", `/datasets/${dataset_id}/versions`, {});
+  return dataset_id;
 };
+
+const datasetMade = async () => ids({ dataset_id: await newDataset() });
 
 /** A comparison of a model with the one in production; its id. */
 async function newComparison(modelId: string): Promise<string> {
@@ -277,16 +280,6 @@ const examined = () => ({
 });
 const EXPERIMENTS = experimentExamples(examined);
 
-const invited = () => {
-  const body = { workspace_id: base[example("workspace_id")] };
-  return admin.ok<{ invitation_id: string; code: string }>("POST", "/admin/invitations", body);
-};
-
-const apiToken = async () => {
-  const body = { name: example("makeApiToken.name"), role: "annotator" };
-  return (await admin.ok<{ token_id: string }>("POST", "/auth/tokens", body)).token_id;
-};
-
 /** Leaves one video of the name that the labels tell: of several it would not be known which. */
 async function onlyCrossing() {
   await w.world.visionDatabase.execute(sql`
@@ -299,6 +292,11 @@ async function onlyCrossing() {
 
 /** What operations need to be there beside one of everything. */
 const BEFORE: Record<string, () => Promise<Preparation>> = {
+  ...accountExamples(() => ({
+    url: w.world.urls.vision,
+    admin,
+    workspaceId: base[example("workspace_id")] as string,
+  })),
   importAnnotations: () => onlyCrossing(),
   importArchive: () => onlyCrossing(),
   readImport: async () => {
@@ -308,16 +306,6 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     const { job } = await admin.ok<{ job: Job }>("POST", "/import/archive", body);
     return ids({ import_id: job.job_id, project_id: made.project_id });
   },
-  refreshTokens: async () => {
-    const { tokens } = await register(w.world.urls.vision);
-    return ids({ refresh_token: tokens.refresh_token });
-  },
-  endSession: async () => ({
-    secret: (await register(w.world.urls.vision)).tokens.access_token,
-  }),
-  changePassword: async () => ({
-    secret: (await register(w.world.urls.vision)).tokens.access_token,
-  }),
   listIncidents: async () => {
     const id = crypto.randomUUID();
     await w.world.visionDatabase.execute(sql`
@@ -329,24 +317,6 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
       SELECT id, id, 'raised', 'delivered', now() FROM made`);
     return {};
   },
-  deleteAccount: async () => ({
-    secret: (await register(w.world.urls.vision)).tokens.access_token,
-  }),
-  deleteUser: async () => ids({ user_id: (await register(w.world.urls.vision)).id }),
-  resetPassword: async () => {
-    const { id } = await register(w.world.urls.vision);
-    const path = `/admin/users/${id}/password-reset`;
-    const { code } = await admin.ok<{ code: string }>("POST", path);
-    return ids({ "resetPassword.code": code });
-  },
-  listApiTokens: async () => ids({ token_id: await apiToken() }),
-  revokeApiToken: async () => ids({ token_id: await apiToken() }),
-  listInvitations: async () => ids({ invitation_id: (await invited()).invitation_id }),
-  revokeInvitation: async () => ids({ invitation_id: (await invited()).invitation_id }),
-  acceptInvitation: async () => ({
-    ...ids({ invitation: (await invited()).code }),
-    secret: (await register(w.world.urls.vision)).tokens.access_token,
-  }),
   registerNode: async () =>
     ids({ code: (await admin.ok<{ code: string }>("POST", "/admin/nodes/codes")).code }),
   revokeNode: async () => {
@@ -389,14 +359,15 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     return ids({ upload_id: made.upload_id });
   },
   deleteJob: async () => ids({ job_id: await copied() }),
-  deleteDataset: async () => ids({ dataset_id: await newDataset() }),
-  removeDatasetJob: async () => ids({ dataset_id: await newDataset() }),
+  deleteDataset: datasetMade,
+  removeDatasetJob: datasetMade,
   listSides: async () => {
-    const dataset_id = await newDataset();
+    const made = await datasetMade();
     const body = { video_ids: [base[example("video_id")]], side: example("side") };
-    await admin.ok("POST", `/datasets/${dataset_id}/split`, body);
-    return ids({ dataset_id });
+    await admin.ok("POST", `/datasets/${Object.values(made.replaced ?? {})[0]}/split`, body);
+    return made;
   },
+  makeVersion: datasetMade,
   addJobVideos: async () => {
     const body = { project_id: w.projectId, video_ids: [base[example("video_id")]] };
     return ids({ job_id: (await admin.ok<Job>("POST", "/jobs", body)).job_id });

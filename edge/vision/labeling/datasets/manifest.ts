@@ -135,6 +135,7 @@ export async function planDataset(
   return { name: job.name, counts, classes: names, splits, wanted, numbers, alike };
 }
 
+/** Counts frames and annotations of videos with their sides. */
 export function countsOf(splits: readonly VideoSplit[]): PlanCounts {
   const sum = (count: (one: VideoSplit) => number) =>
     splits.reduce((total, one) => total + count(one), 0);

@@ -2,6 +2,7 @@
 
 import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
+import { whole } from "../../../../shared/scalars.ts";
 import { DatasetInclude } from "../../../../shared/wire/dataset-report.ts";
 import {
   Dataset,
@@ -85,7 +86,7 @@ const MemberBody = z.strictObject({
 
 export const datasetId = z.object({ dataset_id: z.uuid() });
 const memberId = datasetId.extend({ job_id: z.uuid() });
-const versionId = datasetId.extend({ version: z.coerce.number().int().min(1).max(2_147_483_647) });
+const versionId = datasetId.extend({ version: whole(1, 2_147_483_647) });
 
 /**
  * The dataset of this id, if the caller has at least the role in its workspace. Fails with
@@ -145,7 +146,11 @@ export const datasetRoutes: readonly Route[] = [
       const project = await findProjectFor(parts, caller, project_id, "engineer");
       const { workspaceId } = project;
       const id = await createDataset(parts.database, {
-        ...{ ...said, valShare, testShare, workspaceId, jobs },
+        ...said,
+        valShare,
+        testShare,
+        workspaceId,
+        jobs,
         projectId: project_id,
         createdBy: caller.accountId,
       });

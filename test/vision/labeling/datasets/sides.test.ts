@@ -1,4 +1,4 @@
-// The sides of a dataset's videos, drawn and kept. Goal: what has a side keeps it whatever comes in,
+// The sides of a dataset's videos, drawn and kept. Goal: a video keeps its side whatever comes in,
 // shares are met as nearly as whole videos allow, and look-alikes are together.
 
 import fc from "fast-check";
