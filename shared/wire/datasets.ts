@@ -69,6 +69,7 @@ const SideCounts = z.object({
   frames: count("frames on this side, with background"),
   annotated_frames: count("of those, frames with an annotation"),
   annotations: count("annotations on this side"),
+  masks: count("of those, annotations with a polygon"),
 });
 
 /** What a version holds. */
@@ -85,6 +86,7 @@ export const VersionCounts = z.object({
     }),
   ),
   left_out_frames: count("training frames within the gap of a frame of another side"),
+  left_out_annotated_frames: count("of those, frames with an annotation"),
 });
 export type VersionCounts = z.infer<typeof VersionCounts>;
 

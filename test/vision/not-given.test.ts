@@ -17,6 +17,7 @@ const WAITING = /^POST \S+\/(label\/(preview|segment-points)|comparisons\/run|jo
 const MEANT: Record<string, string> = {
   "PATCH /annotations/{annotation_id} accepted": "the annotation is pending again",
   "POST /admin/nodes/codes workspace_id": "the node is the installation's",
+  "POST /jobs/{job_id}/frames/assign labeler_id": "nobody labels them from now on",
   ...Object.fromEntries(
     ["review", "relabel", "delete"].map((what) => [
       `POST /jobs/{job_id}/annotations/${what} filter.accepted`,

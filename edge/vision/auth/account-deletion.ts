@@ -67,6 +67,10 @@ export async function deleteAccount(
       gone AS (
         DELETE FROM account WHERE id = ${id} AND ${verified} AND NOT EXISTS (SELECT FROM orphaned)
         RETURNING id, email),
+      uncoded AS (
+        DELETE FROM node_code USING gone WHERE created_by = gone.id AND used_at IS NULL),
+      unenrolled AS (
+        DELETE FROM device_code USING gone WHERE created_by = gone.id AND used_at IS NULL),
       uninvited AS (${invitationsEnd(sql`${instant(parts.clock())}`)}),
       unthrottled AS (
         DELETE FROM throttle USING gone WHERE position(' ' || gone.email || ' ' IN key || ' ') > 0),

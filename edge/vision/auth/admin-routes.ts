@@ -10,7 +10,7 @@ import { pageQuery } from "../base/api.ts";
 import { type Route, route } from "../base/route.ts";
 import { deleteAccount } from "./account-deletion.ts";
 import { createWorkspace, listUsers, listWorkspaces, setRole } from "./accounts.ts";
-import { admin, operatorInPerson } from "./audience.ts";
+import { admin, adminInPerson, operatorInPerson } from "./audience.ts";
 import { actOf } from "./audit.ts";
 import { allow, callerOf, workspacesOf } from "./scope.ts";
 
@@ -56,10 +56,10 @@ export const adminRoutes: readonly Route[] = [
       tag,
       summary: "Set a user's role in a workspace",
       description:
-        "Beyond the contract. Needs the role admin. `role: null` takes the user out of the workspace. The user's access " +
+        "Beyond the contract. Needs the role admin, and no API token. `role: null` takes the user out of the workspace. The user's access " +
         "tokens end; a refresh gives new ones. Without `workspace_id`, the one workspace you are admin " +
         "of. The last admin of a workspace stays one: 409.",
-      who: admin,
+      who: adminInPerson,
       params: z.object({ user_id: z.uuid() }),
       body: jsonBody(z.strictObject({ workspace_id: z.uuid().optional(), role: Role.nullable() })),
       answers: { 200: json("the user", User) },
@@ -132,8 +132,8 @@ export const adminRoutes: readonly Route[] = [
       tag,
       summary: "Make a workspace; you are its admin",
       description:
-        "Beyond the contract. Needs the role admin in any workspace. Members are given to it by PATCH /admin/users/{user_id}.",
-      who: admin,
+        "Beyond the contract. Needs the role admin in any workspace, and no API token. Members are given to it by PATCH /admin/users/{user_id}.",
+      who: adminInPerson,
       body: jsonBody(z.strictObject({ name: title() })),
       answers: { 201: json("the workspace", Workspace) },
       errors: ["quota_exceeded"],

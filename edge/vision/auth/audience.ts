@@ -69,6 +69,12 @@ export const operator: Audience = {
   errors: ["forbidden"],
 };
 
+/** Admins with an access token: what an API token gave would outlive it. */
+export const adminInPerson: Audience = {
+  ...admin,
+  guards: [...admin.guards, requireSession],
+};
+
 /** Operators with an access token, and no program of theirs with an API token. */
 export const operatorInPerson: Audience = {
   ...operator,

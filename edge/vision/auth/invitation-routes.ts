@@ -10,7 +10,7 @@ import { pageQuery } from "../base/api.ts";
 import { type Route, route } from "../base/route.ts";
 import { breaksReference } from "../base/sql.ts";
 import { accountGone, userRecord } from "./accounts.ts";
-import { inPerson, user } from "./audience.ts";
+import { adminInPerson, inPerson, user } from "./audience.ts";
 import { actOf } from "./audit.ts";
 import { Email } from "./email.ts";
 import {
@@ -61,10 +61,10 @@ export const invitationRoutes: readonly Route[] = [
       tag: "Administration",
       summary: "Invite somebody into a workspace",
       description:
-        "Beyond the contract. Needs the role admin in the workspace; without `workspace_id`, the one " +
+        "Beyond the contract. Needs the role admin in the workspace, and no API token; without `workspace_id`, the one " +
         "that you are admin of. The code works once: at `POST /auth/register` for who has no account, " +
         "at `POST /auth/invitation` for who has one.",
-      who: user,
+      who: adminInPerson,
       body: jsonBody(
         z.strictObject({
           workspace_id: z.uuid().optional(),

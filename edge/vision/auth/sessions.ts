@@ -169,7 +169,10 @@ export function changePassword(
   return endAll(parts, account.accountId, unchanged, sql`, password_hash = ${passwordHash}`);
 }
 
-/** In one transaction: the account first, so that the second statement sees every session. */
+/**
+ * In one transaction: the account first, so that the second statement sees every session. A code to
+ * reset the password ends, too: who sent it may have been overheard.
+ */
 async function endAll(
   parts: Parts,
   accountId: string,
@@ -177,15 +180,19 @@ async function endAll(
   change: SQL,
 ): Promise<number | null> {
   const { database, clock } = parts;
-  const [rows] = await batch<[{ session_version: number }, unknown]>(database, [
+  const [rows] = await batch<[{ session_version: number }, unknown, unknown]>(database, [
     sql`
       UPDATE account SET session_version = session_version + 1${change}
        WHERE id = ${accountId}::uuid AND ${condition} RETURNING session_version`,
-    // Only when the first one changed the row, in this transaction.
+    // Only when the first one changed the row, in this transaction; so do the others.
     sql`
       UPDATE refresh_token SET revoked_at = ${at(clock())} FROM account
        WHERE account.id = ${accountId}::uuid AND account.xmin = pg_current_xact_id()::xid
          AND refresh_token.account_id = account.id AND revoked_at IS NULL`,
+    sql`
+      DELETE FROM password_reset USING account
+       WHERE account.id = ${accountId}::uuid AND account.xmin = pg_current_xact_id()::xid
+         AND password_reset.account_id = account.id`,
   ]);
   forgetSessions(parts, accountId);
   return rows[0]?.session_version ?? null;

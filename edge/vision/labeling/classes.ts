@@ -20,9 +20,10 @@ export const ClassName = z
   .pipe(name().max(CHARACTERS_MAX))
   .meta(trimmed(CHARACTERS_MAX));
 
-const foldedName = (given: string) => given.trim().normalize("NFC").toLowerCase();
+/** What names of one class have in common. */
+export const foldedName = (given: string): string => given.trim().normalize("NFC").toLowerCase();
 
-/** What two names of one class have in common, as `foldedName` has it. */
+/** The same as `foldedName`, in SQL. */
 export const folded = (text: SQL): SQL =>
   sql`lower(normalize(btrim(${text}), NFC) COLLATE "und-x-icu")`;
 

@@ -134,6 +134,18 @@ describe("a deleted account", () => {
     expect(await stillWelcome(database(), guests)).toEqual([]);
   });
 
+  it("lets in no node by a code that it made and that nobody used", async () => {
+    const person = await register(url);
+    const [home] = await workspacesOf(operator);
+    await setRole(operator, person, home?.workspace_id ?? "", "admin");
+    await person.renew();
+    const { body } = await person.ask("POST", "/admin/nodes/codes", {});
+    expect(answer(await remove(person))).toBe(204);
+    const { rows } = await database().execute(sql`
+      SELECT FROM node_code WHERE created_by = ${person.id}::uuid`);
+    expect([typeof body.code, rows]).toEqual(["string", []]);
+  });
+
   it("has its email register anew, as another account without its rights", async () => {
     const { workspaceId, member } = await newTenant(url, operator, "engineer");
     const wish = { workspace_id: workspaceId, email: member.email, role: "admin" };

@@ -209,6 +209,10 @@ describe("an API token", () => {
       ["POST", "/auth/logout"],
       ["POST", "/auth/me/delete", { password: PASSWORD }],
       ["POST", "/auth/invitation", { invitation: "x" }],
+      // What these give outlives the token.
+      ["PATCH", `/admin/users/${operator.id}`, { role: "admin" }],
+      ["POST", "/admin/workspaces", { name: "x" }],
+      ["POST", "/admin/invitations", { role: "admin" }],
     ] as const;
     for (const [method, path, body] of calls) {
       const reply = await by(token, method, path, body);
@@ -326,8 +330,10 @@ describe("the audit log", () => {
   it("names the person whose token acted, and the token", async () => {
     const { token, token_id } = await makeToken(owner);
     const wish = { workspace_id: tenant.workspaceId, role: "viewer" };
-    expect((await by(token, "POST", "/admin/invitations", wish)).status).toBe(201);
-    const [entry] = await entriesOf(owner, "makeInvitation");
+    const made = await owner.ask("POST", "/admin/invitations", wish);
+    const path = `/admin/invitations/${made.body.invitation_id}`;
+    expect((await by(token, "DELETE", path)).status).toBe(204);
+    const [entry] = await entriesOf(owner, "revokeInvitation");
     expect(entry).toMatchObject({ actor_id: owner.id, token_id, actor_kind: "member" });
   });
 });

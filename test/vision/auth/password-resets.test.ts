@@ -123,6 +123,14 @@ describe("the code of a password reset", () => {
     expect(await use(code)).toBe(204);
   });
 
+  it("ends with a change of the password", async () => {
+    const person = await register(url);
+    const code = await codeOf(person);
+    const change = { current_password: PASSWORD, new_password: "another long password" };
+    expect((await person.ask("POST", "/auth/password", change)).status).toBe(200);
+    expect(await use(code)).toEqual(REFUSED);
+  });
+
   it("ends a session and an API token that are made while it is used", async () => {
     const person = await register(url);
     const code = await codeOf(person);

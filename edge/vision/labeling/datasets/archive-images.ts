@@ -76,6 +76,11 @@ export async function storeImages(parts: Parts, row: ImportRow, until: number): 
     const named = byName.get(image.name);
     if (!named) return true;
     byName.delete(image.name);
+    if (slice.bytes > 0 && slice.bytes + image.bytes > SLICE_BYTES_MAX) {
+      const full = slice;
+      slice = emptySlice();
+      await keepSlice(parts, row, full);
+    }
     await takeImage(parts, row, { image, chunks, named, known, slice });
     if (slice.outcomes.length >= SLICE_IMAGES_MAX || slice.bytes >= SLICE_BYTES_MAX) {
       const full = slice;

@@ -229,6 +229,10 @@ function slim(entry: Entry): Entry {
   return entry;
 }
 
+/** Names of files are indexed by all that they end with. */
+const NAME_LENGTH_MAX = 500;
+const NAME_PARTS_MAX = 16;
+const NAME_SHOWN = 60;
 const FILE_TYPE = 0o170000;
 const PLAIN_TYPES = [0, 0o100000, 0o040000];
 
@@ -236,6 +240,11 @@ function checkEntry(entry: Entry) {
   const { fileName: name, compressedSize, uncompressedSize } = entry;
   const type = (entry.externalFileAttributes >>> 16) & FILE_TYPE;
   if (!PLAIN_TYPES.includes(type)) throw refusal(`${name} is a link, or no file`);
+  if (name.length > NAME_LENGTH_MAX || name.split("/").length > NAME_PARTS_MAX) {
+    throw refusal(
+      `${name.slice(0, NAME_SHOWN)}… is over ${NAME_LENGTH_MAX} characters, or ${NAME_PARTS_MAX} folders`,
+    );
+  }
   if (entry.isEncrypted()) throw refusal(`${name} is encrypted`);
   if (uncompressedSize > RATIO_BYTES_MIN && uncompressedSize > RATIO_MAX * compressedSize) {
     throw refusal(`${name} unpacks to more than ${RATIO_MAX} times its size`);

@@ -191,13 +191,15 @@ export async function beginImport(
   }
   refuseSameNames(images);
   const videos = await readyVideos(database, projectId);
-  const find = archiveFinder(images.map(planned), videos);
+  const own = frameFinder(images.map(planned));
+  const project = frameFinder(videos);
+  const find = firstOf(own, project);
   const isKnown = (image: string) => find(image) !== null;
   const { format } = order;
   const labels = archiveLabels({ ...content, images: 0 }, { format, isKnown });
   assertDistinct(labels.classes);
   matchLabels(labels, find);
-  const here = framesHere(labels, images, videos);
+  const here = framesHere(labels, own, project);
   const missing = images.filter(({ id }) => !here.has(id));
   if (missing.length === 0) return false;
   const bytes = await newBytes(database, projectId, missing);
@@ -220,11 +222,9 @@ function refuseSameNames(images: readonly ArchiveImage[]) {
 /** Ids of images that are frames of the project's videos, as an export of ours tells. */
 function framesHere(
   { images: named, frameIds }: Labels,
-  images: readonly (ArchiveImage & { id: string })[],
-  videos: readonly ProjectVideo[],
+  own: ReturnType<typeof frameFinder>,
+  byId: ReturnType<typeof frameFinder>,
 ): Set<string> {
-  const own = frameFinder(images.map(planned));
-  const byId = frameFinder(videos);
   const here = named.flatMap((image) => {
     const frameId = frameIds.get(image);
     const told = frameId === undefined ? null : byId(image, frameId);

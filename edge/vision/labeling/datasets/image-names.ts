@@ -46,8 +46,11 @@ const NAMED_MAX = 6;
 
 /** The path, then what is left of it without its first folder, and so on. */
 function suffixesOf(path: string): string[] {
-  const parts = path.split("/");
-  return parts.map((_, from) => parts.slice(from).join("/"));
+  const suffixes = [path];
+  for (let at = path.indexOf("/"); at >= 0; at = path.indexOf("/", at + 1)) {
+    suffixes.push(path.slice(at + 1));
+  }
+  return suffixes;
 }
 
 /** Videos by their paths, and by all that paths end with, their last part in a form of its own. */
@@ -148,7 +151,12 @@ export function frameFinder(
   };
 }
 
-/** What finds a name's frame by two finders: the surer one's, and the first one's of both. */
+const surenessOf = (way: Way): number => WAYS.length - WAYS.indexOf(way);
+
+/**
+ * What finds a name's frame by two finders: the surer one's, and the first one's of both. What the
+ * first one finds by its path or name is meant, unless the second one is told its frame's id.
+ */
 export const firstOf =
   (
     first: (name: string, frameId?: string) => FoundFrame,
@@ -159,12 +167,15 @@ export const firstOf =
     if (found && !isFrame(found)) return found;
     const other = second(name, frameId);
     if (!found) return other;
-    return other && isFrame(other) && other.sureness > found.sureness ? other : found;
+    if (!other || !isFrame(other)) return found;
+    const least =
+      found.sureness >= surenessOf("name") ? surenessOf("frame id") : found.sureness + 1;
+    return other.sureness >= least ? other : found;
   };
 
 function oneOf(found: readonly VideoFrame[], way: Way): FoundFrame {
   const [first] = found;
   if (!first) return null;
-  if (found.length === 1) return { ...first, sureness: WAYS.length - WAYS.indexOf(way) };
+  if (found.length === 1) return { ...first, sureness: surenessOf(way) };
   return { among: found.slice(0, NAMED_MAX).map(({ video }) => video.filename) };
 }

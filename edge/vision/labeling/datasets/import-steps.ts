@@ -6,7 +6,9 @@ import { sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
 import { DAY, iso } from "../../../../shared/time.ts";
 import { batch, type Database } from "../../../http/database.ts";
+import { discardObjects } from "../../base/discard.ts";
 import type { Parts } from "../../base/parts.ts";
+import { objectKeys } from "../../media/videos/videos.ts";
 import { answerOf } from "../../tasks/queue/wait.ts";
 import { readArchive } from "./archive.ts";
 import { LEASE_MS, storeImages, TURN_IMAGES_MAX } from "./archive-images.ts";
@@ -62,7 +64,11 @@ export async function advanceImport(
     else await release(parts.database, row.id);
     return taken;
   } catch (thrown) {
-    if (!(thrown instanceof Failure)) throw thrown;
+    if (!(thrown instanceof Failure)) {
+      // It is no process that died: a store that is away for long fails no import.
+      await takeBack(parts.database, row.id).catch(() => {});
+      throw thrown;
+    }
     await fail(parts, row, thrown);
     return 0;
   }
@@ -84,6 +90,12 @@ async function lease({ database, clock }: Parts, importId: string): Promise<Impo
 const release = (database: Database, importId: string) =>
   database.execute(sql`
     UPDATE dataset_import SET leased_until = NULL, attempts = 0
+     WHERE id = ${importId}::uuid AND state = 'running'`);
+
+/** Lets the next process have an import, as if this one had not tried. */
+const takeBack = (database: Database, importId: string) =>
+  database.execute(sql`
+    UPDATE dataset_import SET leased_until = NULL, attempts = greatest(attempts - 1, 0)
      WHERE id = ${importId}::uuid AND state = 'running'`);
 
 /** Whether the videos of an import's images were all probed, by an instant. */
@@ -169,8 +181,14 @@ function endOf({ clock }: Parts, importId: string, end: LabelsSummary | Failure)
 }
 
 async function fail(parts: Parts, row: ImportRow, failure: Failure): Promise<void> {
+  const { rows } = await parts.database.execute<{ videoId: string }>(sql`
+    SELECT video_id AS "videoId" FROM dataset_import_image
+     WHERE import_id = ${row.id}::uuid AND state = 'pending'`);
   await batch(parts.database, endOf(parts, row.id, failure));
   await parts.bucket.delete(row.storageKey);
+  // Files of a turn that was broken off before their videos were made; what a video has stays.
+  const folders = rows.map(({ videoId }) => objectKeys(row.workspaceId, videoId).folder);
+  await discardObjects(parts, folders);
 }
 
 /** Works on imports that their first process left, for some seconds. The minute cron calls it. */

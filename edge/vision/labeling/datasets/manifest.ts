@@ -36,7 +36,7 @@ export interface ManifestOptions {
 }
 
 /** Annotations read at once; with their masks some megabytes. */
-const ANNOTATIONS_PER_PAGE = 4_000;
+export const ANNOTATIONS_PER_PAGE = 4_000;
 /** Bytes of a manifest that a node takes. */
 const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
 
@@ -47,6 +47,9 @@ export interface ManifestVideo extends HashedVideo {
   bytes: number;
   width: number;
   height: number;
+  /** First and last frame that the job is over, whatever is labeled. */
+  first: number;
+  last: number;
   frames: number[];
   /** Frames with annotations of the dataset, and how many. */
   counts: Map<number, number>;
@@ -281,6 +284,7 @@ export async function listVideos(
         FROM (${frames}) f GROUP BY video_id)
     SELECT v.id, v.filename, v.content_type LIKE 'image/%' AS still, v.frame_count, v.probe->>'pixels_sha256' AS pixels,
       v.probe->>'dhash' AS look, v.storage_key, v.bytes::float8 AS bytes, v.width, v.height,
+      coalesce(j.frames[1], 0) AS first, coalesce(j.frames[cardinality(j.frames)], 0) AS last,
       coalesce((SELECT l.frames FROM labeled l WHERE l.video_id = v.id), '[]') AS frames,
       coalesce(array_to_json(c.annotated), '[]') AS annotated,
       coalesce(array_to_json(c.annotations), '[]') AS annotations,
@@ -357,6 +361,8 @@ interface Page {
 export interface WantedAnnotations {
   classes: readonly { number: number; index: number }[];
   wanted: SQL;
+  /** Annotations that are read at once. */
+  perPage?: number;
 }
 
 /** Reads the annotations of frames as JSON lists; frames are asked for in the order of `splits`. */
@@ -365,13 +371,14 @@ export function annotationsOf(
   splits: readonly VideoSplit[],
   asked: WantedAnnotations,
 ): AnnotationsOf {
+  const { perPage = ANNOTATIONS_PER_PAGE } = asked;
   const pages: Page[] = [];
   const pageOf = new Map<string, number>();
   for (const { video, sides } of splits) {
     for (const [frame, count] of video.counts) {
       if (!sides.has(frame)) continue;
       let page = pages.at(-1);
-      if (!page || page.annotations + count > ANNOTATIONS_PER_PAGE) {
+      if (!page || page.annotations + count > perPage) {
         page = { annotations: 0, spans: [] };
         pages.push(page);
       }

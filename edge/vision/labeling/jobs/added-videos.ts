@@ -10,7 +10,7 @@ import { idList } from "../../base/sql.ts";
 import type { FrameChoice } from "./bodies.ts";
 import { inJob, isLive, type JobRow, type SampledVideo, sampledRows, stillRuns } from "./jobs.ts";
 import { assertCropsFit, chosenFrames, FRAMES_MAX } from "./new-jobs.ts";
-import { beginRound } from "./rounds.ts";
+import { assertSearchable, beginRound } from "./rounds.ts";
 import { MOVES } from "./states.ts";
 
 /**
@@ -34,6 +34,7 @@ export async function addVideos(
     const instead = "label them in a job of their own";
     throw new Failure("state_conflict", `a copy does not look through other videos: ${instead}`);
   }
+  if (searches) await assertSearchable(parts.database, job, [...job.settings.passes.keys()]);
   const stretch = searches && job.fps !== null ? { fps: job.fps, ...chosen } : chosen;
   const wanted = { ...(chosen.frame_ids ? chosen : stretch), project_id: job.projectId };
   const { sampled } = await chosenFrames(parts, caller, wanted);

@@ -286,11 +286,12 @@ export const knownFrames = (job: Pick<JobRow, "id" | "settings" | "state">): SQL
    WHERE job_id = ${job.id}::uuid AND searched
   UNION ALL
   SELECT own.video_id, f.frame_index FROM job_video own CROSS JOIN LATERAL (
-      SELECT frame_index FROM frame_count
-       WHERE job_id = ${job.id}::uuid AND video_id = own.video_id AND stored > 0
-      UNION SELECT frame_index FROM frame_review
-       WHERE job_id = ${job.id}::uuid AND video_id = own.video_id) f
-   WHERE own.job_id = ${job.id}::uuid AND NOT own.searched AND f.frame_index = ANY(own.frames)`
+      (SELECT frame_index FROM frame_count
+        WHERE job_id = ${job.id}::uuid AND video_id = own.video_id AND stored > 0
+       UNION SELECT frame_index FROM frame_review
+        WHERE job_id = ${job.id}::uuid AND video_id = own.video_id)
+      INTERSECT SELECT unnest(own.frames)) f
+   WHERE own.job_id = ${job.id}::uuid AND NOT own.searched`
     : labeledFrames(job);
 
 /**

@@ -28,7 +28,7 @@ import {
   subjectOf,
   wordColumns,
 } from "./jobs.ts";
-import { advanceJob, beginRound, modelOf, promptsOf, relateAnnotations } from "./rounds.ts";
+import { advanceJob, assertSearchable, beginRound, relateAnnotations } from "./rounds.ts";
 import { MOVES, type Move } from "./states.ts";
 
 /** Renames a job, or slices it by another threshold. */
@@ -243,15 +243,7 @@ export async function resumeJob(parts: Parts, job: JobRow): Promise<void> {
   if (!mayMove(MOVES.resume, job.state)) {
     throw new Failure("state_conflict", `the job is ${job.state}: there is nothing to resume`);
   }
-  let prompts = 0;
-  for (const pass of passesOf(job)) {
-    const { length } = await promptsOf(database, job, pass);
-    if (length > 0) await modelOf(database, job, pass);
-    prompts += length;
-  }
-  if (prompts === 0) {
-    throw new Failure("state_conflict", "the classes that the job looked for were removed");
-  }
+  await assertSearchable(database, job, passesOf(job));
   const round = JSON.stringify({ round: job.settings.round + 1 });
   const columns = sql`, failure = NULL, ended_at = NULL,
     settings = settings || ${round}::jsonb - 'since'`;

@@ -120,7 +120,7 @@ async function planPass(parts: Parts, job: JobRow, pass: number): Promise<void> 
  * The model that looks in a pass; null where a segmenter does. Fails with `not_found` where the
  * model was deleted.
  */
-export async function modelOf(
+async function modelOf(
   database: Database,
   { workspaceId, settings: { models } }: JobRow,
   pass: number,
@@ -130,7 +130,7 @@ export async function modelOf(
 }
 
 /** What a pass looks for; nothing when its classes were removed. */
-export async function promptsOf(
+async function promptsOf(
   database: Database,
   { id, settings }: JobRow,
   pass: number,
@@ -144,6 +144,25 @@ export async function promptsOf(
     if (prompt !== null) return { kind: "text", class_name: name, text: prompt };
     return { kind: "exemplar", class_name: name, exemplars: settings.exemplars ?? [] };
   });
+}
+
+/**
+ * Fails with `state_conflict` where all classes that passes look for were removed, and with
+ * `not_found` where a model of theirs was deleted.
+ */
+export async function assertSearchable(
+  database: Database,
+  job: JobRow,
+  passes: readonly number[],
+): Promise<void> {
+  let prompts = 0;
+  for (const pass of passes) {
+    const { length } = await promptsOf(database, job, pass);
+    if (length > 0) await modelOf(database, job, pass);
+    prompts += length;
+  }
+  if (prompts > 0) return;
+  throw new Failure("state_conflict", "the classes that the job looked for were removed");
 }
 
 /** Enqueues the round that the job was moved to. */

@@ -27,7 +27,10 @@ interface StatusCounts extends Record<string, unknown> {
 
 /** The status of a job at an instant (epoch milliseconds). */
 export async function statusOf(database: Database, job: JobRow, now: number): Promise<JobProgress> {
-  const passes = passesOf(job);
+  const { passes } = job.settings;
+  const current = passesOf(job);
+  const searching = current.filter((pass) => (passes[pass]?.length ?? 0) > 0);
+  const counting = searching.length > 0 ? searching : current;
   const { rows } = await database.execute<StatusCounts>(sql`
     WITH own AS (
       SELECT state, (payload->>'round')::int AS round,
@@ -35,7 +38,8 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
           ELSE greatest((progress->>'done')::int, jsonb_array_length(frames_done)) END AS done
         FROM task
        WHERE subject = ${subjectOf(job.id)} AND kind = 'label'
-         AND (payload->>'pass')::int >= ${passes[0]}::int)
+         AND (payload->>'pass')::int IN (
+           SELECT p::int FROM jsonb_array_elements_text(${JSON.stringify(counting)}::jsonb) p))
     SELECT
       coalesce(sum(done), 0)::int AS done,
       coalesce(sum(done) FILTER (WHERE round = ${job.settings.round}::int), 0)::int AS done_now,
@@ -52,8 +56,7 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
   const [counted] = rows;
   assert(counted, "an aggregate answers one row");
   // A frame is done once each pass has looked at it.
-  const searching = passes.filter((pass) => (job.settings.passes[pass]?.length ?? 0) > 0).length;
-  const looked = (frames: number) => Math.floor(frames / Math.max(1, searching));
+  const looked = (frames: number) => Math.floor(frames / counting.length);
   const live = isLive(job);
   const total = job.framesTotal;
   // Copies and imports are done without a task of their own.

@@ -30,8 +30,11 @@ import {
   findDataset,
   listDatasets,
   listSides,
+  MEASURED_SHARE_MAX,
+  MEMBERS_MAX,
   putMember,
   removeMember,
+  SHARES_RULE,
   setSide,
 } from "./dataset-rows.ts";
 import { findVersion, listVersions, makeVersion, versionRecord } from "./versions.ts";
@@ -39,7 +42,6 @@ import { findVersion, listVersions, makeVersion, versionRecord } from "./version
 const tag = "Datasets";
 const VAL_SHARE = 0.2;
 const TEST_SHARE = 0.1;
-const JOBS_MAX = 100;
 const VIDEOS_MAX = 10_000;
 const CLASSES_MAX = 1_000;
 
@@ -50,15 +52,15 @@ const NewDataset = z
     project_id: z.uuid(),
     ...words,
     description: words.description.default(""),
-    job_ids: z.array(z.uuid()).max(JOBS_MAX).default([]).meta({
+    job_ids: z.array(z.uuid()).max(MEMBERS_MAX).default([]).meta({
       description: "jobs of the project's workspace; other ones can be added later",
     }),
     include: DatasetInclude,
     val_share: val_share.default(VAL_SHARE),
     test_share: test_share.default(TEST_SHARE),
   })
-  .refine((one) => one.val_share + one.test_share <= 0.9, {
-    error: "must leave a tenth of the frames for training",
+  .refine((one) => one.val_share + one.test_share <= MEASURED_SHARE_MAX, {
+    error: SHARES_RULE,
     path: ["test_share"],
   });
 const DatasetEdit = z.strictObject({

@@ -12,6 +12,7 @@ import { discardObjects } from "../../base/discard.ts";
 import type { Parts } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
 import { workspacePrefix } from "../../media/videos/videos.ts";
+import { classesOf } from "../datasets/manifest.ts";
 import type { Side } from "../datasets/split.ts";
 import type { SideSpan } from "./sides.ts";
 
@@ -129,20 +130,30 @@ export async function createDataset(
   throw new Failure("not_found", "job_ids: one of them is no job of the project's workspace");
 }
 
-/** Changes what people say of a dataset; what is left out stays. */
+/**
+ * Changes what people say of a dataset; what is left out stays. Fails with `invalid_request` where
+ * the shares leave too little for training.
+ */
 export async function editDataset(
   database: Database,
   { id }: Pick<DatasetRow, "id">,
   edit: { [Word in keyof DatasetWords]?: DatasetWords[Word] | undefined },
 ): Promise<void> {
-  await database.execute(sql`
+  const shares = sql`coalesce(${edit.valShare ?? null}::float8, val_share)
+    + coalesce(${edit.testShare ?? null}::float8, test_share)`;
+  const { rows } = await database.execute(sql`
     UPDATE dataset SET name = coalesce(${edit.name ?? null}::text, name),
       description = coalesce(${edit.description ?? null}::text, description),
       include = coalesce(${edit.include ?? null}::text, include),
       val_share = coalesce(${edit.valShare ?? null}::float8, val_share),
       test_share = coalesce(${edit.testShare ?? null}::float8, test_share)
-     WHERE id = ${id}::uuid`);
+     WHERE id = ${id}::uuid AND ${shares} <= ${MEASURED_SHARE_MAX}::float8 RETURNING id`);
+  if (!rows[0]) throw new Failure("invalid_request", `test_share: ${SHARES_RULE}`);
 }
+
+/** Shares of validation and test together, at most. */
+export const MEASURED_SHARE_MAX = 0.9;
+export const SHARES_RULE = "must leave a tenth of the frames for training";
 
 /** Where the objects of a dataset lie. */
 export const folderOf = ({ workspaceId, id }: Pick<DatasetRow, "id" | "workspaceId">): string =>
@@ -154,18 +165,40 @@ export async function deleteDataset(parts: Parts, row: DatasetRow): Promise<void
   await discardObjects(parts, [folderOf(row)]);
 }
 
-/** Puts a job into a dataset, or sets the map of its classes. */
+/** Jobs of one dataset: a page of the annotations of each is in memory at once. */
+export const MEMBERS_MAX = 100;
+
+/**
+ * Puts a job into a dataset, or sets the map of its classes. Fails with `invalid_request` for
+ * classes that the job lacks, and where the dataset has as many jobs as it may have.
+ */
 export async function putMember(
   database: Database,
   { id }: Pick<DatasetRow, "id">,
   { job_id: jobId, classes, without }: Omit<Member, "name">,
 ): Promise<void> {
-  await database.execute(sql`
+  const named = [...Object.keys(classes), ...without];
+  const known = new Set((await classesOf(database, { id: jobId })).map(({ name }) => name));
+  const absent = named.find((name) => !known.has(name));
+  if (absent !== undefined) {
+    const detail = `the job has no class ${JSON.stringify(absent)}`;
+    throw new Failure("invalid_request", `classes, without: ${detail}`);
+  }
+  const both = without.find((name) => Object.hasOwn(classes, name));
+  if (both !== undefined) {
+    const detail = `${JSON.stringify(both)} is in classes too`;
+    throw new Failure("invalid_request", `without: ${detail}`);
+  }
+  const { rows } = await database.execute(sql`
     INSERT INTO dataset_job (dataset_id, job_id, classes, without)
-    VALUES (${id}::uuid, ${jobId}::uuid, ${JSON.stringify(classes)}::jsonb,
-      ARRAY(SELECT jsonb_array_elements_text(${JSON.stringify(without)}::jsonb)))
+    SELECT ${id}::uuid, ${jobId}::uuid, ${JSON.stringify(classes)}::jsonb,
+      ARRAY(SELECT jsonb_array_elements_text(${JSON.stringify(without)}::jsonb))
+     WHERE (SELECT count(*) FROM dataset_job
+       WHERE dataset_id = ${id}::uuid AND job_id <> ${jobId}::uuid) < ${MEMBERS_MAX}::int
     ON CONFLICT (dataset_id, job_id) DO UPDATE SET classes = excluded.classes,
-      without = excluded.without`);
+      without = excluded.without RETURNING job_id`);
+  if (rows[0]) return;
+  throw new Failure("invalid_request", `a dataset has at most ${MEMBERS_MAX} jobs`);
 }
 
 /** Takes a job out of a dataset; fails with `not_found` where it is none of it. */

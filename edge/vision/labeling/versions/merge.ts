@@ -5,8 +5,10 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Database } from "../../../http/database.ts";
+import { foldedName } from "../classes.ts";
 import { lookAlikes } from "../datasets/look-alikes.ts";
 import {
+  ANNOTATIONS_PER_PAGE,
   type AnnotationsOf,
   annotationsOf,
   classesOf,
@@ -16,9 +18,11 @@ import {
   type WantedAnnotations,
   wantedOf,
 } from "../datasets/manifest.ts";
-import type { SplitVideo } from "../datasets/split.ts";
 import { findJob, type JobRow } from "../jobs/jobs.ts";
+import { FRAMES_MAX } from "../jobs/new-jobs.ts";
+import { repeated } from "../review/annotations.ts";
 import type { DatasetRow, Member } from "./dataset-rows.ts";
+import type { DrawnVideo } from "./sides.ts";
 
 /** A job's part of a dataset. */
 interface Part {
@@ -34,7 +38,7 @@ export interface MergedDataset {
   /** In the order of their ids, each once, with the frames and counts of all jobs. */
   videos: ManifestVideo[];
   /** The same, as they are split. */
-  units: SplitVideo[];
+  units: DrawnVideo[];
   /** Reads the annotations of frames, which are asked for in the order of `splits`. */
   annotations(splits: readonly VideoSplit[]): AnnotationsOf;
 }
@@ -57,15 +61,26 @@ export async function mergeJobs(database: Database, dataset: DatasetRow): Promis
   }
   assertDisjoint(parts, classes);
   const videos = mergedVideos(parts);
+  if (videos.reduce((sum, { frames }) => sum + frames.length, 0) > FRAMES_MAX) {
+    throw new Failure("state_conflict", `the dataset has over ${FRAMES_MAX} frames`);
+  }
   const { groups } = lookAlikes(videos.filter(({ frames }) => frames.length > 0));
   const groupOf = new Map(groups.flatMap((ids) => ids.map((id) => [id, ids[0]] as const)));
   return {
     classes,
     videos,
-    units: videos.map(({ id, frames }) => ({ videoId: id, frames, group: groupOf.get(id) })),
+    units: videos.map(({ id, frames, first, last }) => ({
+      videoId: id,
+      frames,
+      group: groupOf.get(id),
+      first,
+      last,
+    })),
     annotations: (splits) => {
+      // Each reader holds a page, of all of them as many annotations as one job's.
+      const perPage = Math.ceil(ANNOTATIONS_PER_PAGE / parts.length);
       const readers = parts.map((part) =>
-        annotationsOf(database, ownSplits(splits, part), part.asked),
+        annotationsOf(database, ownSplits(splits, part), { ...part.asked, perPage }),
       );
       return async (videoId, frame) => {
         const lists: string[] = [];
@@ -90,18 +105,34 @@ async function partOf(
   }: { dataset: DatasetRow; member: Member; job: JobRow; classes: string[] },
 ): Promise<Part> {
   const own = await classesOf(database, job);
+  const gone = [...Object.keys(member.classes), ...member.without].find(
+    (name) => !own.some((one) => one.name === name),
+  );
+  if (gone !== undefined) {
+    const detail = `the job ${JSON.stringify(job.name)} has no class ${JSON.stringify(gone)} any more`;
+    throw new Failure("state_conflict", `${detail}; map its classes anew`);
+  }
   const kept = own.filter(({ name }) => !member.without.includes(name));
   const indexed = kept.map(({ number, name }) => {
     const target = member.classes[name] ?? name;
-    if (!classes.includes(target)) classes.push(target);
-    return { number, index: classes.indexOf(target) };
+    const known = classes.find((one) => foldedName(one) === foldedName(target));
+    if (known === undefined) classes.push(target);
+    return { number, index: classes.indexOf(known ?? target) };
   });
   const numbers = kept.map(({ number }) => number);
   const options = { include, duplicates: false, background: true };
-  const wanted = wantedOf(job, numbers, options);
+  const isWhole = kept.length === own.length;
+  // What repeats an annotation of a class that is left out repeats nothing here.
+  const better = sql`EXISTS (SELECT FROM annotation b WHERE b.id = a.duplicate_of
+    AND b.class_number IN (SELECT n::int FROM jsonb_array_elements_text(
+      ${JSON.stringify(numbers)}::jsonb) n))`;
+  const wanted = isWhole
+    ? wantedOf(job, numbers, options)
+    : sql`${wantedOf(job, numbers, { ...options, duplicates: true })}
+      AND NOT (${repeated(job.threshold)} AND ${better})`;
   const videos = await listVideos(database, job, options);
   const asked = { classes: indexed, wanted };
-  if (kept.length === own.length) return { job, videos, asked };
+  if (isWhole) return { job, videos, asked };
   // Counts are kept of all classes together, so those of some are counted.
   const { rows } = await database.execute<{ id: string; frames: number[]; counts: number[] }>(sql`
     SELECT video_id::text AS id, json_agg(frame_index ORDER BY frame_index) AS frames,
@@ -154,7 +185,14 @@ function mergedVideos(parts: readonly Part[]): ManifestVideo[] {
     }
     const frames = [...new Set(same.flatMap((video) => video.frames))];
     const pending = same.reduce((sum, video) => sum + video.pending, 0);
-    return { ...first, frames: frames.toSorted((one, other) => one - other), counts, pending };
+    return {
+      ...first,
+      frames: frames.toSorted((one, other) => one - other),
+      counts,
+      pending,
+      first: Math.min(...same.map((video) => video.first)),
+      last: Math.max(...same.map((video) => video.last)),
+    };
   });
   return merged.toSorted((one, other) => (one.id < other.id ? -1 : 1));
 }

@@ -10,6 +10,12 @@ export interface SideSpan {
   side: Side;
 }
 
+/** A video as it is split, with the first and the last frame that its jobs are over. */
+export interface DrawnVideo extends SplitVideo {
+  first: number;
+  last: number;
+}
+
 /** Shares of the frames, 0 to 1; what is left of 1 is for training. */
 export interface Shares {
   valShare: number;
@@ -20,23 +26,21 @@ const SIDES = ["train", "val", "test"] as const;
 
 /**
  * Spans for the videos that have none. A video goes whole to the side that lacks most frames of its
- * share, in an order that follows from its id, and so does a group of look-alikes, or to the side
- * where one of them is. The only video of a dataset is cut into blocks of time.
+ * share, long ones first and others in an order that follows from their ids, and so does a group of
+ * look-alikes, unless one of them has a side. The only video of a dataset is cut into blocks of
+ * time, over all that its jobs are over: what is labeled later is of the block that it lies in.
  */
 export function drawSides(
-  videos: readonly SplitVideo[],
+  videos: readonly DrawnVideo[],
   known: readonly SideSpan[],
   shares: Shares,
 ): SideSpan[] {
-  const sideOf = new Map(known.map(({ videoId, side }) => [videoId, side]));
+  const spans = Map.groupBy(known, ({ videoId }) => videoId);
   const labeled = videos.filter(({ frames }) => frames.length > 0);
   const [only] = labeled;
-  if (only && labeled.length === 1) {
-    return sideOf.has(only.videoId) ? [] : blocksOf(only, shares);
-  }
+  if (only && labeled.length === 1) return spans.has(only.videoId) ? [] : blocksOf(only, shares);
   const wanted = wantedShares(shares);
   const taken = new Map<Side, number>(SIDES.map((side) => [side, 0]));
-  const spans = Map.groupBy(known, ({ videoId }) => videoId);
   for (const { videoId, frames } of labeled) {
     const own = spans.get(videoId);
     if (!own) continue;
@@ -45,21 +49,24 @@ export function drawSides(
   const total = labeled.reduce((sum, { frames }) => sum + frames.length, 0);
   const groups = [...Map.groupBy(labeled, ({ videoId, group }) => group ?? videoId).values()];
   const units = groups
-    .map((members) => ({
-      members,
-      side: members.map(({ videoId }) => sideOf.get(videoId)).find((side) => side !== undefined),
-      news: members.filter(({ videoId }) => !sideOf.has(videoId)),
-      order: Math.min(...members.map(({ videoId }) => orderOf(videoId))),
-    }))
+    .map((members) => {
+      const news = members.filter(({ videoId }) => !spans.has(videoId));
+      return {
+        news,
+        beside: members.map(({ videoId }) => spans.get(videoId)).find((own) => own !== undefined),
+        length: news.reduce((sum, { frames }) => sum + frames.length, 0),
+        order: Math.min(...members.map(({ videoId }) => orderOf(videoId))),
+      };
+    })
     .filter(({ news }) => news.length > 0)
-    .toSorted((one, other) => one.order - other.order);
-  return units.flatMap(({ news, side: beside }) => {
+    .toSorted((one, other) => other.length - one.length || one.order - other.order);
+  return units.flatMap(({ news, beside, length }, position) => {
+    if (beside) return news.flatMap(({ videoId }) => beside.map((span) => ({ ...span, videoId })));
     const lacks = (side: Side) => wanted[side] * total - (taken.get(side) ?? 0);
-    const side =
-      beside ??
-      emptySide(taken, wanted, units.length) ??
-      SIDES.reduce((best, one) => (lacks(one) > lacks(best) ? one : best));
-    const length = news.reduce((sum, { frames }) => sum + frames.length, 0);
+    const empty = SIDES.filter((side) => wanted[side] > 0 && (taken.get(side) ?? 0) === 0);
+    // Each side has a video, where there are as many.
+    const candidates = empty.length > 0 && units.length - position <= empty.length ? empty : SIDES;
+    const side = candidates.reduce((best, one) => (lacks(one) > lacks(best) ? one : best));
     taken.set(side, (taken.get(side) ?? 0) + length);
     return news.map(({ videoId }) => ({ videoId, fromIndex: 0, side }));
   });
@@ -71,18 +78,6 @@ const wantedShares = ({ valShare, testShare }: Shares): Record<Side, number> => 
   test: testShare,
 });
 
-/** A side that has a share and no frame yet, where there are videos enough for each side. */
-const emptySide = (
-  taken: ReadonlyMap<Side, number>,
-  wanted: Record<Side, number>,
-  units: number,
-): Side | undefined => {
-  const shared = SIDES.filter((side) => wanted[side] > 0);
-  const used = shared.filter((side) => (taken.get(side) ?? 0) > 0).length;
-  if (units + used < shared.length) return undefined;
-  return shared.find((side) => (taken.get(side) ?? 0) === 0);
-};
-
 /** A number in [0, 1) that follows from a video's id (FNV-1a, then a step of the generator). */
 function orderOf(videoId: string): number {
   let hash = 0x811c9dc5;
@@ -93,8 +88,12 @@ function orderOf(videoId: string): number {
 }
 
 /** The blocks of time of a dataset's only video; neighbors of one side are one span. */
-function blocksOf({ videoId, frames }: SplitVideo, { valShare, testShare }: Shares): SideSpan[] {
-  const blocks = Math.min(BLOCKS, frames.length);
+function blocksOf(
+  { videoId, first, last }: DrawnVideo,
+  { valShare, testShare }: Shares,
+): SideSpan[] {
+  const length = last - first + 1;
+  const blocks = Math.min(BLOCKS, length);
   const random = seeded(Math.floor(orderOf(videoId) * 2 ** 32));
   const order = Array.from({ length: blocks }, (_, block) => ({ block, key: random() }))
     .toSorted((one, other) => one.key - other.key)
@@ -108,8 +107,8 @@ function blocksOf({ videoId, frames }: SplitVideo, { valShare, testShare }: Shar
   for (let block = 0; block < blocks; block++) {
     const side = val.includes(block) ? "val" : test.includes(block) ? "test" : "train";
     if (spans.at(-1)?.side === side) continue;
-    const first = frames[Math.ceil((block * frames.length) / blocks)] ?? 0;
-    spans.push({ videoId, fromIndex: block === 0 ? 0 : first, side });
+    const fromIndex = block === 0 ? 0 : first + Math.ceil((block * length) / blocks);
+    spans.push({ videoId, fromIndex, side });
   }
   return spans;
 }

@@ -5,12 +5,15 @@
 import type { VersionChanges, VersionCounts } from "../../../../shared/wire/datasets.ts";
 import type { Side } from "../datasets/split.ts";
 
+/** What a manifest tells of a version's counts. */
+type SidesCounts = Omit<VersionCounts, "left_out_frames" | "left_out_annotated_frames">;
+
 /** A frame of a manifest. */
 interface ManifestFrame {
   videoId: string;
   index: number;
   split: Side;
-  annotations: { id: string; class_index: number }[];
+  annotations: { id: string; class_index: number; polygon: number[] | null }[];
 }
 
 /** The lines of a text that comes in chunks of bytes. */
@@ -55,7 +58,7 @@ export async function compareVersions(
   manifest: AsyncIterable<Uint8Array>,
   parent: AsyncIterable<Uint8Array> | null,
   classes: readonly string[],
-): Promise<{ counts: Omit<VersionCounts, "left_out_frames">; changes: VersionChanges }> {
+): Promise<{ counts: SidesCounts; changes: VersionChanges }> {
   const tally = new Tally(classes);
   const before = parent ? framesOf(parent) : null;
   let old = await before?.next();
@@ -77,14 +80,14 @@ export async function compareVersions(
 
 /** Counts frames and annotations as they are read. */
 class Tally {
-  readonly counts: Omit<VersionCounts, "left_out_frames">;
+  readonly counts: SidesCounts;
   readonly changes: VersionChanges = {
     frames: { added: 0, changed: 0, removed: 0 },
     annotations: { added: 0, changed: 0, removed: 0 },
   };
 
   constructor(classes: readonly string[]) {
-    const side = () => ({ frames: 0, annotated_frames: 0, annotations: 0 });
+    const side = () => ({ frames: 0, annotated_frames: 0, annotations: 0, masks: 0 });
     const perClass = classes.map((name) => ({ class: name, train: 0, val: 0, test: 0 }));
     this.counts = { train: side(), val: side(), test: side(), per_class: perClass };
   }
@@ -114,7 +117,8 @@ class Tally {
     side.frames++;
     if (annotations.length > 0) side.annotated_frames++;
     side.annotations += annotations.length;
-    for (const { class_index } of annotations) {
+    for (const { class_index, polygon } of annotations) {
+      if (polygon) side.masks++;
       const own = this.counts.per_class[class_index];
       if (own) own[split]++;
     }

@@ -107,6 +107,8 @@ export async function deleteProject({ database, clock }: Parts, projectId: strin
           AND NOT EXISTS (SELECT FROM video WHERE project_id = ${projectId}::uuid)
           AND NOT EXISTS (SELECT FROM job WHERE project_id = ${projectId}::uuid)
           AND NOT EXISTS (SELECT FROM training_run WHERE project_id = ${projectId}::uuid)
+          AND NOT EXISTS (SELECT FROM dataset_import
+            WHERE project_id = ${projectId}::uuid AND state = 'running')
           AND NOT EXISTS (SELECT FROM model WHERE project_id = ${projectId}::uuid)
           AND NOT EXISTS (SELECT FROM upload WHERE project_id = ${projectId}::uuid
             AND aborted_at IS NULL AND expires_at > ${iso(clock())}::timestamptz)

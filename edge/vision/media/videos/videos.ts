@@ -137,8 +137,8 @@ const OWN = sql`workspace_id`;
 
 /**
  * Bytes that the videos, open uploads, archives that are imported, weights files, models, exported
- * models, training runs, results of comparisons and annotated clips of workspaces take up, as a
- * subselect. An export that is being made counts with what its file will take, a run with its
+ * models, training runs, results of comparisons, versions of datasets and annotated clips of workspaces take
+ * up, as a subselect. An export that is being made counts with what its file will take, a run with its
  * dataset, its checkpoint and its artifacts; weights that are a model's are no artifact besides.
  */
 const usedBytes = (isChosen: WorkspaceFilter, now: number) => sql`(
@@ -162,6 +162,7 @@ const usedBytes = (isChosen: WorkspaceFilter, now: number) => sql`(
     + coalesce((SELECT sum((result->'annotated'->>'bytes')::bigint) FROM task
       WHERE ${isChosen(OWN)} AND kind = 'predict' AND state = 'finished'
         AND payload ? 'annotated'), 0)
+    + coalesce((SELECT sum(bytes) FROM dataset_version WHERE ${isChosen(OWN)}), 0)
     + coalesce((SELECT sum(bytes) FROM dataset_import
       WHERE ${isChosen(OWN)} AND state = 'running'), 0))`;
 

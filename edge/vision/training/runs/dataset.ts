@@ -18,7 +18,12 @@ import {
 import { qualityReport, SMALL_AREA } from "../../labeling/datasets/quality.ts";
 import { isLive, type JobRow } from "../../labeling/jobs/jobs.ts";
 import type { DatasetRow } from "../../labeling/versions/dataset-rows.ts";
-import { findVersion, makeVersion, type VersionRow } from "../../labeling/versions/versions.ts";
+import {
+  findVersion,
+  makeVersion,
+  type VersionRow,
+  versionObjects,
+} from "../../labeling/versions/versions.ts";
 
 /** A dataset as its run's row keeps it. */
 export interface RunDataset {
@@ -72,6 +77,12 @@ function refusalOf(plan: DatasetPlan): string | null {
   );
 }
 
+const noMasks = () =>
+  new Failure(
+    "invalid_request",
+    "task: no frame to train on has a mask; label with masks, or train a detection",
+  );
+
 /** Whether an image to train on has a mask: without one no run can learn masks. */
 async function hasMasks(database: Database, plan: DatasetPlan): Promise<boolean> {
   const { rows } = await database.execute<{ video: string; frames: number[] }>(sql`
@@ -97,7 +108,7 @@ export function jobData(job: JobRow): RunData {
 
 /** The version of a dataset to learn from; what the dataset holds now where none is named. */
 export async function versionFor(
-  parts: Pick<Parts, "database" | "bucket">,
+  parts: Parts,
   dataset: DatasetRow,
   { number, createdBy }: { number: number | undefined; createdBy: string },
 ): Promise<RunData> {
@@ -115,14 +126,16 @@ export async function versionFor(
 export async function copyVersion(
   { database, bucket }: Pick<Parts, "database" | "bucket">,
   version: VersionRow,
-  key: string,
+  { key, task }: { key: string } & Pick<TrainSettings, "task">,
 ): Promise<{ dataset: RunDataset; classes: string[] }> {
-  const { counts, sha256, sources, videos, classes } = version;
+  const { counts, sha256, classes } = version;
   const bare = (["train", "val"] as const).find((side) => counts[side].annotated_frames === 0);
   if (bare) {
     const detail = `the version has no annotated frame on the side ${bare}`;
     throw new Failure("invalid_request", `dataset_id: ${detail}; set the side of some videos`);
   }
+  if (task === "segmentation" && counts.train.masks === 0) throw noMasks();
+  const { sources, videos } = await versionObjects(database, version);
   const { rows } = await database.execute<{ there: number }>(
     sql`SELECT count(*)::int AS there FROM video WHERE id IN ${idList(videos)}`,
   );
@@ -139,7 +152,10 @@ export async function copyVersion(
     videos,
     train: counts.train.frames,
     val: counts.val.frames,
-    leftOut: { frames: counts.left_out_frames, annotatedFrames: 0 },
+    leftOut: {
+      frames: counts.left_out_frames,
+      annotatedFrames: counts.left_out_annotated_frames,
+    },
   };
   return { dataset, classes };
 }
@@ -157,8 +173,7 @@ export async function writeDataset(
   const refusal = refusalOf(plan);
   if (refusal) throw new Failure("invalid_request", `job_id: ${refusal}`);
   if (split.task === "segmentation" && !(await hasMasks(parts.database, plan))) {
-    const detail = "task: no frame to train on has a mask; label with masks, or train a detection";
-    throw new Failure("invalid_request", detail);
+    throw noMasks();
   }
   // A video none of whose frames is used is not fetched either.
   const splits = plan.splits.filter(({ sides }) => sides.size > 0);

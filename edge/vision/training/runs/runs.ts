@@ -274,7 +274,7 @@ export async function startRun(parts: Parts, data: RunData, run: NewRun): Promis
   const { dataset, classes } =
     "job" in data
       ? await writeDataset(parts, data.job, { key, split: settings })
-      : await copyVersion(parts, data.version, key);
+      : await copyVersion(parts, data.version, { key, task: settings.task });
   const jobId = "job" in data ? data.job.id : null;
   const versionId = "version" in data ? data.version.id : null;
   await parts.database

@@ -3,18 +3,26 @@
 
 import fc from "fast-check";
 import { expect, it } from "vitest";
-import type { SplitVideo } from "../../../../edge/vision/labeling/datasets/split.ts";
 import {
+  type DrawnVideo,
   drawSides,
   type SideSpan,
   sidesOf,
 } from "../../../../edge/vision/labeling/versions/sides.ts";
 
 const SHARES = { valShare: 0.2, testShare: 0.1 };
-const still = (index: number, group?: string): SplitVideo => ({
+const still = (index: number, group?: string): DrawnVideo => ({
   videoId: `video-${index}`,
   frames: [0],
   group,
+  first: 0,
+  last: 0,
+});
+const clip = (videoId: string, length: number): DrawnVideo => ({
+  videoId,
+  frames: Array.from({ length }, (_, index) => index),
+  first: 0,
+  last: length - 1,
 });
 const stills = (count: number, from = 0) =>
   Array.from({ length: count }, (_, index) => still(from + index));
@@ -72,18 +80,20 @@ it("puts look-alikes on the side where the first of them is", () => {
 });
 
 it("has a frame on each side from three videos on, and draws none without a share", () => {
-  const clip = (videoId: string, length: number) => ({
-    videoId,
-    frames: Array.from({ length }, (_, index) => index),
-  });
   const clips = ["a", "b", "c"].map((id, index) => clip(id, 100 * (index + 1)));
   expect(new Set(drawSides(clips, [], SHARES).map(({ side }) => side)).size).toBe(3);
+  // A long video is trained on, in whatever order they come.
+  for (const long of ["a", "b", "c"]) {
+    const lengths = ["a", "b", "c"].map((id) => clip(id, id === long ? 10_000 : 10));
+    const train = drawSides(lengths, [], SHARES).filter(({ side }) => side === "train");
+    expect(train.map(({ videoId }) => videoId)).toEqual([long]);
+  }
   const none = drawSides(stills(20), [], { valShare: 0.2, testShare: 0 });
   expect(countOf(none, "test")).toBe(0);
 });
 
 it("cuts a dataset's only video into blocks of time, which stay when others come", () => {
-  const only = { videoId: "clip", frames: Array.from({ length: 200 }, (_, index) => index) };
+  const only = clip("clip", 200);
   const spans = drawSides([only], [], SHARES);
   const sides = [...sidesOf(only.frames, spans).values()];
   const count = (side: string) => sides.filter((one) => one === side).length;
@@ -93,4 +103,19 @@ it("cuts a dataset's only video into blocks of time, which stay when others come
   // Frames that are labeled later are of the block that they lie in.
   const later = sidesOf([0, 1, 2, 199], spans);
   expect([...later.values()]).toEqual([sides[0], sides[1], sides[2], sides[199]]);
+});
+
+it("cuts the only video over all that its jobs are over, however little is labeled by then", () => {
+  const some = { ...clip("clip", 10_000), frames: [0, 10, 20] };
+  const spans = drawSides([some], [], SHARES);
+  expect(spans).toEqual(drawSides([clip("clip", 10_000)], [], SHARES));
+});
+
+it("gives a copy of a video that was cut the same stretches", () => {
+  const only = { ...clip("clip", 200), group: "clip" };
+  const spans = drawSides([only], [], SHARES);
+  const copy = { ...only, videoId: "copy" };
+  expect(drawSides([only, copy], spans, SHARES)).toEqual(
+    spans.map((span) => ({ ...span, videoId: "copy" })),
+  );
 });

@@ -122,6 +122,33 @@ it("has the annotations of all jobs on a frame, and refuses two jobs of one clas
   expect((await version(id)).version).toBe(1);
 });
 
+it("keeps what repeats a class that is left out, and takes names of one class for one", async () => {
+  const job = await manual(videos.slice(0, 3), "traffic");
+  for (const video of videos.slice(0, 3)) {
+    const better = await draw(job, video, "vehicle");
+    const car = await draw(job, video, "car");
+    await world.visionDatabase.execute(sql`
+      UPDATE annotation SET source = 'model', review = 'pending', confidence = 0.8,
+        duplicate_of = ${better}::uuid WHERE id = ${car}::uuid`);
+  }
+  const id = await dataset([job]);
+  const whole = (await version(id)).counts.per_class;
+  const total = (one: (typeof whole)[number]) => one.train + one.val + one.test;
+  expect(whole.map((one) => [one.class, total(one)])).toEqual([
+    ["vehicle", 3],
+    ["car", 0],
+  ]);
+  await admin.ok("PUT", `/datasets/${id}/jobs/${job}`, { without: ["vehicle"] });
+  const cars = await drawn(videos.slice(3, 6), "cars", "Car");
+  await admin.ok("PUT", `/datasets/${id}/jobs/${cars}`, {});
+  const { per_class, ...rest } = (await version(id)).counts;
+  expect(per_class.map((one) => [one.class, total(one)])).toEqual([
+    ["vehicle", 0],
+    ["car", 6],
+  ]);
+  expect(rest.train.annotations + rest.val.annotations + rest.test.annotations).toBe(6);
+});
+
 it("tells what was added, changed and removed since, and changes nothing of a version", async () => {
   const some = videos.slice(0, 4);
   const job = await manual(videos.slice(0, 5), "cars");
@@ -225,9 +252,9 @@ it("refuses what is no choice of data, an unfinished job, other workspaces and s
   const job = await drawn(videos.slice(0, 3), "cars");
   const id = await dataset([job]);
   const train = (body: Record<string, unknown>) => problem("POST", "/train", body);
-  const both = "job_id: give either a job or a dataset";
-  expect(await train({ job_id: job, dataset_id: id })).toEqual([422, "invalid_request", both]);
-  expect(await train({})).toEqual([422, "invalid_request", both]);
+  const choice = "job_id: give either a job or a dataset";
+  expect(await train({ job_id: job, dataset_id: id })).toEqual([422, "invalid_request", choice]);
+  expect(await train({})).toEqual([422, "invalid_request", choice]);
   expect((await train({ job_id: job, version: 1 }))[2]).toBe("version: only with dataset_id");
   expect((await train({ dataset_id: id, version: 7 }))[0]).toBe(404);
   const empty = await dataset([]);
@@ -235,6 +262,17 @@ it("refuses what is no choice of data, an unfinished job, other workspaces and s
   const shares = { val_share: 0.6, test_share: 0.5 };
   const body = { project_id: projectId, name: "x" };
   expect((await problem("POST", "/datasets", { ...body, ...shares }))[0]).toBe(422);
+  const patch = await problem("PATCH", `/datasets/${id}`, { val_share: 0.9 });
+  expect(patch).toEqual([422, "invalid_request", expect.stringMatching(/^test_share: must leave/)]);
+  const member = `/datasets/${id}/jobs/${job}`;
+  expect((await problem("PUT", member, { without: ["cat"] }))[2]).toMatch(/no class "cat"/);
+  const both = { classes: { car: "truck" }, without: ["car"] };
+  expect((await problem("PUT", member, both))[2]).toMatch(/"car" is in classes too/);
+  await admin.ok("PUT", member, { classes: { car: "truck" } });
+  const renamed = { job_id: job, from: "car", into: "lorry" };
+  await admin.ok("POST", "/annotations/merge-classes", renamed);
+  const made = await problem("POST", `/datasets/${id}/versions`, {});
+  expect(made).toEqual([409, "state_conflict", expect.stringMatching(/"car" any more/)]);
   const stranger = { ...body, job_ids: [crypto.randomUUID()] };
   expect((await problem("POST", "/datasets", stranger))[0]).toBe(404);
   await world.visionDatabase.execute(sql`

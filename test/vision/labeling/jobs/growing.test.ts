@@ -177,6 +177,23 @@ it("fails a job whose model went between the request and the planning", async ()
   });
 });
 
+it("gets no videos that it cannot look through, and stays as it is", async () => {
+  const bare = await label({ prompts: ["car"] });
+  await admin.ok("DELETE", `/jobs/${bare}/classes/car`);
+  expect(await add(bare, { video_ids: [second] })).toMatchObject({ status: 409 });
+  const id = await label({ prompts: ["car"] });
+  await world.visionDatabase.execute(sql`
+    UPDATE job SET settings = settings || jsonb_build_object('models',
+      jsonb_build_object('0', ${crypto.randomUUID()}::text)) WHERE id = ${id}::uuid`);
+  expect(await add(id, { video_ids: [second] })).toMatchObject({ status: 404 });
+  for (const job of [bare, id]) {
+    expect(Job.parse(await admin.ok("GET", `/jobs/${job}`))).toMatchObject({
+      status: "completed",
+      video_ids: [first],
+    });
+  }
+});
+
 it("is made of videos or of frames, to draw in, with its classes in order", async () => {
   const whole = await manual({ fps: 2, classes: ["van", "car"], name: "ours" });
   expect(whole).toMatchObject({ kind: "manual", status: "completed", name: "ours", fps: 2 });
