@@ -424,7 +424,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   side: "val",
   "createDataset.body": { project_id: id("02"), name: "crossings", job_ids: [id("05")] },
   "editDataset.body": { name: "crossings" },
-  "putDatasetJob.body": { classes: { lorry: "truck" }, without: ["bird"] },
+  "putDatasetJob.body": { classes: { person: "pedestrian" }, without: ["car"] },
   "makeVersion.body": { note: "with the night shots" },
   "startRun.body": { job_id: id("05"), variant: "det26n", epochs: 100, image_size: 640 },
   "createJob.body": { project_id: id("02"), video_ids: [video_id], fps: 2, classes: ["person"] },
