@@ -170,7 +170,7 @@ export const firstOf =
     if (!other || !isFrame(other)) return found;
     const least =
       found.sureness >= surenessOf("name") ? surenessOf("frame id") : found.sureness + 1;
-    return other.sureness >= least ? other : found;
+    return other.sureness >= surenessMin ? other : found;
   };
 
 function oneOf(found: readonly VideoFrame[], way: Way): FoundFrame {

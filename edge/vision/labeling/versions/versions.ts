@@ -46,7 +46,7 @@ const VERSION = selection({
   createdBy: v.createdBy,
   createdAt: v.createdAt,
 });
-/** Of a dataset of many stills they are megabytes: they are read where they are needed. */
+/** Objects of a version: megabytes where it has many stills, so they are read where needed. */
 const OBJECTS = selection({
   sources: typed<Pick<ObjectSource, "key" | "bytes">[]>(v.sources),
   videos: v.videos,

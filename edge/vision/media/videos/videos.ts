@@ -137,9 +137,10 @@ const OWN = sql`workspace_id`;
 
 /**
  * Bytes that the videos, open uploads, archives that are imported, weights files, models, exported
- * models, training runs, results of comparisons, versions of datasets and annotated clips of workspaces take
- * up, as a subselect. An export that is being made counts with what its file will take, a run with its
- * dataset, its checkpoint and its artifacts; weights that are a model's are no artifact besides.
+ * models, training runs, results of comparisons, versions of datasets and annotated clips of
+ * workspaces take up, as a subselect. An export that is being made counts with what its file will
+ * take, a run with its dataset, its checkpoint and its artifacts; weights that are a model's are no
+ * artifact besides.
  */
 const usedBytes = (isChosen: WorkspaceFilter, now: number) => sql`(
   SELECT coalesce((SELECT sum(v.bytes) FROM video v JOIN project p ON p.id = v.project_id
