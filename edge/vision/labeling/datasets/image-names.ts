@@ -168,7 +168,7 @@ export const firstOf =
     const other = second(name, frameId);
     if (!found) return other;
     if (!other || !isFrame(other)) return found;
-    const least =
+    const surenessMin =
       found.sureness >= surenessOf("name") ? surenessOf("frame id") : found.sureness + 1;
     return other.sureness >= surenessMin ? other : found;
   };
