@@ -16,8 +16,8 @@ import { MOVES } from "./states.ts";
 /**
  * Adds videos, or frames of videos, to a job that has ended; tells whether it runs again. A manual
  * job takes frames of videos that it has, too. Fails with `state_conflict` for a job that runs or
- * is not finished and for a copy that cannot be searched again, with `invalid_request` for a video
- * that the job has and for too many frames, and with `not_found`.
+ * is not finished, for a copy that cannot be searched again and for a video that the job has, with
+ * `invalid_request` for too many frames, and with `not_found`.
  */
 export async function addVideos(
   parts: Parts,
@@ -44,8 +44,7 @@ export async function addVideos(
   }
   const [outcome] = await inJob<Outcome>(parts.database, job.id, insertion(job, sampled, searches));
   if (outcome?.present) {
-    const detail = `the job has video ${outcome.present} already`;
-    throw new Failure("invalid_request", `video_ids: ${detail}`);
+    throw new Failure("state_conflict", `the job has video ${outcome.present} already`);
   }
   if (!outcome?.moved) throw new Failure("state_conflict", "the job runs again, or was deleted");
   if (searches) await beginRound(parts, job);

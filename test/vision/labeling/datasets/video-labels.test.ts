@@ -162,7 +162,7 @@ describe("MOT", () => {
     expect(found).toMatchObject({ unmatched: [], left_out: 0 });
     expect(found.notes).toEqual([
       "1 track of one shape taken as a label without a track",
-      "1 image of the archive not taken: upload them",
+      "1 image of the archive not taken: send images=true",
     ]);
     const kept = await project.annotationsOf(found);
     expect(kept.map((one) => [one.frame, one.class, one.track, one.bbox]).sort()).toEqual([

@@ -245,14 +245,14 @@ it("gives an imported job videos to draw on, whose frames are no background", as
   await draw(job_id, frameId(second, 5));
   expect((await report(job_id)).total_frames).toBe(2);
   expect(await add(job_id, { video_ids: [first] })).toMatchObject({
-    status: 422,
-    body: { detail: `video_ids: the job has video ${first} already` },
+    status: 409,
+    body: { detail: `the job has video ${first} already` },
   });
 });
 
 it("refuses a video it has, a job that runs, a copy, and what is no choice of frames", async () => {
   const id = await label();
-  expect(await add(id, { video_ids: [first] })).toMatchObject({ status: 422 });
+  expect(await add(id, { video_ids: [first] })).toMatchObject({ status: 409 });
   expect(await add(id, { video_ids: [crypto.randomUUID()] })).toMatchObject({ status: 404 });
   for (const body of [
     {},
