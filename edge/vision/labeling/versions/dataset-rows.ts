@@ -114,8 +114,10 @@ export async function createDataset(
   const wanted = [...new Set(made.jobs)];
   const { rows } = await database.execute<{ found: number }>(sql`
     WITH found AS (
-      SELECT j.id FROM job j WHERE j.workspace_id = ${made.workspaceId}::uuid
-         AND j.id IN ${idList(wanted)}
+      SELECT j.id, w.position
+        FROM jsonb_array_elements_text(${JSON.stringify(wanted)}::jsonb)
+          WITH ORDINALITY w(id, position)
+        JOIN job j ON j.id = w.id::uuid AND j.workspace_id = ${made.workspaceId}::uuid
     ), made AS (
       INSERT INTO dataset (id, workspace_id, project_id, name, description, include, val_share,
         test_share, created_by)
@@ -124,7 +126,10 @@ export async function createDataset(
         ${made.createdBy}::uuid
        WHERE (SELECT count(*) FROM found) = ${wanted.length}::int RETURNING id
     ), members AS (
-      INSERT INTO dataset_job (dataset_id, job_id) SELECT made.id, found.id FROM made, found)
+      -- In the order of the request, in which their classes get their indexes.
+      INSERT INTO dataset_job (dataset_id, job_id, added_at)
+      SELECT made.id, found.id, now() + found.position * interval '1 millisecond'
+        FROM made, found)
     SELECT count(*)::int AS found FROM made`);
   if (rows[0]?.found) return id;
   throw new Failure("not_found", "job_ids: one of them is no job of the project's workspace");
