@@ -72,24 +72,22 @@ export async function storeImages(parts: Parts, row: ImportRow, until: number): 
   const known = Map.groupBy(stills, ({ filename }) => filename);
   const archive = { key: row.storageKey, bytes: row.bytes };
   let slice = emptySlice();
+  const flush = async () => {
+    const full = slice;
+    slice = emptySlice();
+    await keepSlice(parts, row, full);
+  };
   await readImages(parts.bucket, archive, new Set(byName.keys()), async (image, chunks) => {
     const named = byName.get(image.name);
     if (!named) return true;
     byName.delete(image.name);
-    if (slice.bytes > 0 && slice.bytes + image.bytes > SLICE_BYTES_MAX) {
-      const full = slice;
-      slice = emptySlice();
-      await keepSlice(parts, row, full);
-    }
+    if (slice.bytes > 0 && slice.bytes + image.bytes > SLICE_BYTES_MAX) await flush();
     await takeImage(parts, row, { image, chunks, named, known, slice });
-    if (slice.outcomes.length >= SLICE_IMAGES_MAX || slice.bytes >= SLICE_BYTES_MAX) {
-      const full = slice;
-      slice = emptySlice();
-      await keepSlice(parts, row, full);
-    }
+    const isFull = slice.outcomes.length >= SLICE_IMAGES_MAX || slice.bytes >= SLICE_BYTES_MAX;
+    if (isFull) await flush();
     return parts.clock() < until;
   });
-  await keepSlice(parts, row, slice);
+  await flush();
   assert(byName.size < pending.length, "an import's archive holds the images that it began with");
   const taken = pending.length - byName.size;
   return { taken, isLast: byName.size === 0 && pending.length < TURN_IMAGES_MAX };

@@ -35,6 +35,10 @@ const WORDS = 8;
 const CANDIDATES_MAX = 8;
 const HEX = /^[0-9a-f]{64}$/;
 
+/** The first video of the group of each video that is in one, by the videos' ids. */
+export const groupByVideo = ({ groups }: Pick<LookAlikes, "groups">): Map<string, string> =>
+  new Map(groups.flatMap((ids) => ids.map((id) => [id, ids[0] ?? id] as const)));
+
 /** Groups of videos that are the same, and of stills that look alike. */
 export function lookAlikes(videos: readonly HashedVideo[]): LookAlikes {
   const same = new Groups(videos.length);

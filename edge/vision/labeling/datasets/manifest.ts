@@ -16,7 +16,7 @@ import { findVideos } from "../../media/videos/videos.ts";
 import { source } from "../../tasks/objects.ts";
 import { addedFrames, type JobRow, knownFrames } from "../jobs/jobs.ts";
 import { repeated, shown } from "../review/annotations.ts";
-import { type HashedVideo, type LookAlikes, lookAlikes } from "./look-alikes.ts";
+import { groupByVideo, type HashedVideo, type LookAlikes, lookAlikes } from "./look-alikes.ts";
 import { countNearOtherSide, type Side, type SplitFrames, splitFrames } from "./split.ts";
 
 export interface ManifestOptions {
@@ -123,7 +123,7 @@ export async function planDataset(
   const wanted = wantedOf(job, numbers, options);
   const videos = await listVideos(database, job, options);
   const alike = lookAlikes(videos.filter(({ frames }) => frames.length > 0));
-  const groupOf = new Map(alike.groups.flatMap((ids) => ids.map((id) => [id, ids[0]] as const)));
+  const groupOf = groupByVideo(alike);
   const split = splitFrames(
     videos.map(({ id, frames }) => ({ videoId: id, frames, group: groupOf.get(id) })),
     options,

@@ -6,7 +6,7 @@ import { sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Database } from "../../../http/database.ts";
 import { foldedName } from "../classes.ts";
-import { lookAlikes } from "../datasets/look-alikes.ts";
+import { groupByVideo, lookAlikes } from "../datasets/look-alikes.ts";
 import {
   ANNOTATIONS_PER_PAGE,
   type AnnotationsOf,
@@ -64,8 +64,7 @@ export async function mergeJobs(database: Database, dataset: DatasetRow): Promis
   if (videos.reduce((sum, { frames }) => sum + frames.length, 0) > FRAMES_MAX) {
     throw new Failure("state_conflict", `the dataset has over ${FRAMES_MAX} frames`);
   }
-  const { groups } = lookAlikes(videos.filter(({ frames }) => frames.length > 0));
-  const groupOf = new Map(groups.flatMap((ids) => ids.map((id) => [id, ids[0]] as const)));
+  const groupOf = groupByVideo(lookAlikes(videos.filter(({ frames }) => frames.length > 0)));
   return {
     classes,
     videos,

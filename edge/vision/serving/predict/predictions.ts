@@ -12,6 +12,7 @@ import type { TaskPayload, TaskResult } from "../../../../shared/tasks/tasks.ts"
 import { HOUR, MINUTE } from "../../../../shared/time.ts";
 import type { VideoPrediction } from "../../../../shared/wire/serving.ts";
 import { wireTime } from "../../../http/database.ts";
+import { pagesOf } from "../../../http/object-pages.ts";
 import type { Parts } from "../../base/parts.ts";
 import { keep } from "../../base/retention.ts";
 import { idList } from "../../base/sql.ts";
@@ -402,29 +403,14 @@ export async function deleteUnusedFiles(parts: Parts): Promise<number> {
       FROM workspace w WHERE abs(hashtext(w.id::text)::bigint) % ${ROUNDS}::int = ${round}::int`);
   let deleted = 0;
   for (const { id, keys } of rows) {
-    const objects = await objectsIn(bucket, folderOf(id));
-    const orphans = objects
-      .filter(({ uploaded }) => uploaded.getTime() < clock() - ORPHAN_MS)
-      .map(({ key }) => key)
-      .filter((key) => !keys.includes(key));
-    for (let from = 0; from < orphans.length; from += PAGE) {
-      await bucket.delete(orphans.slice(from, from + PAGE));
+    for await (const page of pagesOf(bucket, folderOf(id))) {
+      const orphans = page
+        .filter(({ uploaded }) => uploaded.getTime() < clock() - ORPHAN_MS)
+        .map(({ key }) => key)
+        .filter((key) => !keys.includes(key));
+      if (orphans.length > 0) await bucket.delete(orphans);
+      deleted += orphans.length;
     }
-    deleted += orphans.length;
   }
   return deleted;
-}
-
-/** Objects of a listing's page, and of one deletion. */
-const PAGE = 1_000;
-
-/** All objects of a folder. */
-async function objectsIn(bucket: Parts["bucket"], prefix: string) {
-  const objects: { key: string; uploaded: Date }[] = [];
-  for (let cursor: string | undefined; ; ) {
-    const page = await bucket.list({ prefix, limit: PAGE, ...(cursor ? { cursor } : {}) });
-    objects.push(...page.objects);
-    if (!page.truncated) return objects;
-    cursor = page.cursor;
-  }
 }
