@@ -8,6 +8,7 @@ export default defineConfig({
     "bucket/objects",
     "vision/schema",
     "vision/labeling",
+    "vision/datasets",
     "vision/training",
     "vision/endpoints",
     "vision/comparisons",

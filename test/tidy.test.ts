@@ -11,6 +11,7 @@ import * as graphSchema from "../db/markets/graph.ts";
 import * as marketsSchema from "../db/markets/schema.ts";
 import * as auditSchema from "../db/vision/audit.ts";
 import * as comparisonsSchema from "../db/vision/comparisons.ts";
+import * as datasetsSchema from "../db/vision/datasets.ts";
 import * as endpointsSchema from "../db/vision/endpoints.ts";
 import * as experimentsSchema from "../db/vision/experiments.ts";
 import * as fleetSchema from "../db/vision/fleet.ts";
@@ -233,6 +234,7 @@ describe("derivatives", () => {
 
   const visionTables = {
     ...visionSchema,
+    ...datasetsSchema,
     ...labelingSchema,
     ...trainingSchema,
     ...endpointsSchema,

@@ -17,7 +17,8 @@ import {
   uniqueIndex,
   uuid,
 } from "drizzle-orm/pg-core";
-import { datasetVersion, job } from "./labeling.ts";
+import { datasetVersion } from "./datasets.ts";
+import { job } from "./labeling.ts";
 import { count, createdAt, id, instant, ownWorkspace, project } from "./schema.ts";
 
 /** A training run. Moves of `state` are those of the table in `training/states.ts`. */

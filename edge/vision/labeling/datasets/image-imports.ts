@@ -4,7 +4,7 @@
 // process goes on with.
 
 import { type SQL, sql } from "drizzle-orm";
-import { datasetImport } from "../../../../db/vision/labeling.ts";
+import { datasetImport } from "../../../../db/vision/datasets.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import { iso } from "../../../../shared/time.ts";
 import type { ArchiveImport } from "../../../../shared/wire/labeling.ts";

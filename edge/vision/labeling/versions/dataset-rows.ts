@@ -2,7 +2,7 @@
 // split of each video.
 
 import { type SQL, sql } from "drizzle-orm";
-import { dataset } from "../../../../db/vision/labeling.ts";
+import { dataset } from "../../../../db/vision/datasets.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Dataset, VideoSide } from "../../../../shared/wire/datasets.ts";
 import { type Database, patientBatch } from "../../../http/database.ts";

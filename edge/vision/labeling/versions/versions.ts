@@ -2,7 +2,7 @@
 // from the one before. What a run learned from can be told, and learned from again.
 
 import { sql } from "drizzle-orm";
-import { datasetVersion } from "../../../../db/vision/labeling.ts";
+import { datasetVersion } from "../../../../db/vision/datasets.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { ObjectSource } from "../../../../shared/tasks/tasks.ts";
 import type {
