@@ -93,6 +93,25 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
     expect(segmenter.info.limits.length).toBeGreaterThan(0);
   });
 
+  it("describes an image by a vector of unit length, alike images by near ones", async () => {
+    const vectorOf = async (image: RgbImage) => {
+      const seen = await segmenter.encode(image);
+      const vector = await segmenter.describe(seen);
+      seen.dispose();
+      await expect(segmenter.describe(seen)).rejects.toThrow(/disposed/);
+      return vector;
+    };
+    const vector = await vectorOf(IMAGE);
+    expect(Math.hypot(...vector)).toBeCloseTo(1, 4);
+    expect(await vectorOf(IMAGE)).toEqual(vector);
+    const moved = discs(SIZE, [{ ...DISC, x: DISC.x + 16 }]);
+    const many = [30, 90, 150, 210, 270].map((x) => ({ x, y: 100, radius: 12 }));
+    const distance = (to: Float32Array) =>
+      Math.hypot(...vector.map((one, at) => one - (to[at] ?? 0)));
+    const other = await vectorOf(discs({ width: 200, height: 320 }, many));
+    expect(distance(await vectorOf(moved))).toBeLessThan(distance(other));
+  });
+
   it("understands every word of its vocabulary, and refuses others with advice", () => {
     const { text, vocabulary, meanings } = segmenter.info;
     expect(vocabulary.length > 0).toBe(text === "closed");

@@ -114,7 +114,7 @@ export async function sealLooks(
       ) ?? own.map((look) => lookProblem(look, { embed, score })).find((one) => one !== null);
     if (problem) return problem;
   }
-  const lengths = new Set(frames.flatMap(({ vector }) => (vector ? [vector.length] : [])));
+  const lengths = new Set(frames.flatMap(({ vector }) => (vector ? [int8s(vector).length] : [])));
   if (lengths.size > 1) return "vectors of several lengths";
   return !model && frames.some(({ entropies }) => entropies) ? "an uncertainty of no model" : null;
 }
@@ -132,7 +132,7 @@ function lookProblem(
   const isLarge = bits.length > CLASSES_MAX || bits.some(([, one]) => one > BITS_MAX);
   if (isLarge) return `frame ${frame}: an uncertainty that no detector has`;
   if (vector === null) return null;
-  const numbers = Uint8Array.fromBase64(vector).length;
+  const numbers = int8s(vector).length;
   return numbers >= 1 && numbers <= VECTOR_MAX ? null : `frame ${frame}: a vector of ${numbers}`;
 }
 
