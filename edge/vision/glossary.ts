@@ -77,6 +77,7 @@ export const MEANINGS: Readonly<Record<string, string>> = {
   device: "what it computes with",
   dfl: "loss of the distances to a box's sides",
   dataset_id: "the dataset's id",
+  suggestion_id: "the suggestion",
   display_name: "name that others see",
   done: "how much is done, in the units of the task's kind",
   draining: "whether it finishes what it has and takes nothing new",

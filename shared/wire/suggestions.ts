@@ -19,7 +19,7 @@ const frame = {
   frame_id: z.string(),
   video_id: z.uuid(),
   filename: z.string().meta({ description: "of the video or image" }),
-  index: z.number().int(),
+  index: count("of the frame in its video, 0 of an image"),
   image_url: z.string(),
 };
 

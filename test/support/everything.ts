@@ -177,6 +177,8 @@ export const BY_BODY: Record<string, (ids: Ids) => unknown> = {
     bbox: [1, 1, 2, 2],
   }),
   "POST /annotations/merge-classes": ({ job_id }) => ({ job_id, from: "person", into: "car" }),
+  "POST /projects/{project_id}/suggestions": () => ({ budget: 1 }),
+  "POST /projects/{project_id}/embeddings": () => ({}),
   "POST /datasets": ({ project_id }) => ({ project_id, name: "there" }),
   "POST /train": ({ job_id }) => ({ job_id }),
   "POST /models/rollback": ({ workspace_id }) => ({ name: "production", workspace_id }),
@@ -254,6 +256,10 @@ export async function everything(
   const said = { text: "theirs" };
   const comment = await member.ask("POST", `/annotations/${annotation_id}/comments`, said);
   const comment_id = String(comment.body.comment_id);
+  const suggestion_id = randomUUID();
+  await world.visionDatabase.execute(sql`
+    INSERT INTO suggestion (id, workspace_id, project_id, budget, segmenter, unlabeled, candidates, labeled)
+    VALUES (${suggestion_id}::uuid, ${workspaceId}::uuid, ${project_id}::uuid, 1, 'builtin', 1, 1, 0)`);
   const export_id = randomUUID();
   await world.visionDatabase.execute(sql`
     INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key)
@@ -324,7 +330,7 @@ export async function everything(
   const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
-  const jobs = { job_id, copy_job_id, dataset_id };
+  const jobs = { job_id, copy_job_id, dataset_id, suggestion_id };
   const labeled = { ...jobs, annotation_id, change_id, comment_id, export_id, import_id };
   const served = { prediction_id, sam_prediction_id, slug, key_id, experiment_id };
   const workflows = { workflow_run_id, secret_name: "theirs" };

@@ -6,6 +6,7 @@ import { jpeg, png } from "./media.ts";
 import { comparedBy } from "./model-comparisons.ts";
 import { exportedBy } from "./model-exports.ts";
 import { JPEG, probeAs, type Script, type ScriptedNode } from "./scripted-node.ts";
+import { embedded } from "./search-examples.ts";
 import { ranOnClip, ranOnImage } from "./workflow-examples.ts";
 
 /** The object of every frame. */
@@ -106,6 +107,7 @@ export function scriptNode(node: ScriptedNode) {
     device_export: exportedBy,
     predict: () => predicted(1),
     comparison: (task, by) => comparedBy(task, by),
+    embed: embedded,
     warm: () => ({ seconds: 0.4 }),
     sam: () => segmented(1),
     sam_video: () => segmented(2),

@@ -31,6 +31,7 @@ import {
   scriptedNode,
   uploadVideo,
 } from "../support/scripted-node.ts";
+import { searchExamples } from "../support/search-examples.ts";
 import { stable } from "../support/stable-answers.ts";
 import { trainedThings } from "../support/trained-run.ts";
 import {
@@ -300,6 +301,7 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     admin,
     workspaceId: base[example("workspace_id")] as string,
   })),
+  ...searchExamples(() => ({ admin, base })),
   importAnnotations: () => onlyCrossing(),
   importArchive: () => onlyCrossing(),
   readImport: async () => {
