@@ -27,7 +27,7 @@ export interface RankedFrame {
  * of Yang et al. 2024, "Plug and Play Active Learning for Object Detection".
  */
 const POOL_PER_CHOSEN = 4;
-/** No class counts for more than so many times another: one stray object of a class is no lesson. */
+/** How many times as much as another a class counts at most: one stray object is no lesson. */
 const CLASS_WEIGHT_MAX = 10;
 /** Frames that are nearer are the same. */
 const SAME_DISTANCE = 1e-6;

@@ -1,5 +1,5 @@
-// Suggestions of what to label next, embeddings, and frames like one. Goal: every unlabeled frame is
-// looked at once, what a node cannot read is counted, and no crash or repeat spoils the ranking.
+// Suggestions of what to label next, embeddings, and frames like one. Goal: nodes look at every
+// unlabeled frame once, what they cannot read is counted, and no crash spoils the ranking.
 
 import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, expect, it } from "vitest";

@@ -2,7 +2,7 @@
 // one file that cannot be read costs no other its answer.
 
 import { beforeEach, expect, it } from "vitest";
-import { entropiesOf } from "../../gpu-node/tasks/embed.ts";
+import { entropiesOf } from "../../gpu-node/tasks/frame-embeddings.ts";
 import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../gpu-node/tasks/runners.ts";
 import type { EmbedResult } from "../../shared/tasks/embed-task.ts";
