@@ -9,6 +9,7 @@ export default defineConfig({
     "vision/schema",
     "vision/labeling",
     "vision/datasets",
+    "vision/suggestions",
     "vision/training",
     "vision/endpoints",
     "vision/comparisons",

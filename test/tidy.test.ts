@@ -20,6 +20,7 @@ import * as labelingSchema from "../db/vision/labeling.ts";
 import * as rolloutsSchema from "../db/vision/rollouts.ts";
 import * as visionSchema from "../db/vision/schema.ts";
 import * as targetsSchema from "../db/vision/targets.ts";
+import * as suggestionsSchema from "../db/vision/suggestions.ts";
 import * as trainingSchema from "../db/vision/training.ts";
 import * as workflowsSchema from "../db/vision/workflows.ts";
 import { ERRORS } from "../shared/errors.ts";
@@ -236,6 +237,7 @@ describe("derivatives", () => {
     ...visionSchema,
     ...datasetsSchema,
     ...labelingSchema,
+    ...suggestionsSchema,
     ...trainingSchema,
     ...endpointsSchema,
     ...comparisonsSchema,

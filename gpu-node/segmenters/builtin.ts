@@ -107,6 +107,7 @@ class BuiltinImage implements EncodedImage {
   readonly height: number;
   readonly scores: () => Promise<Scores>;
   readonly embedding: () => Promise<SamEmbedding>;
+  readonly vector: () => Promise<Float32Array>;
   readonly looked: () => Promise<ImageFeatures>;
   #disposed = false;
 
@@ -115,6 +116,7 @@ class BuiltinImage implements EncodedImage {
     look: {
       scores: (image: RgbImage) => Promise<Scores>;
       embedding: (image: RgbImage) => Promise<SamEmbedding>;
+      vector: (image: RgbImage) => Promise<Float32Array>;
       looked: (image: RgbImage, embedding: SamEmbedding) => Promise<ImageFeatures>;
     },
   ) {
@@ -123,12 +125,13 @@ class BuiltinImage implements EncodedImage {
     const embedding = once(() => look.embedding(image));
     this.scores = this.#alive(once(() => look.scores(image)).get);
     this.embedding = this.#alive(embedding.get);
+    this.vector = this.#alive(once(() => look.vector(image)).get);
     this.looked = this.#alive(once(async () => look.looked(image, await embedding.get())).get);
   }
 
   #alive<Value>(get: () => Promise<Value>): () => Promise<Value> {
     return async () => {
-      if (this.#disposed) throw new Error("the encoded picture was disposed of");
+      if (this.#disposed) throw new Error("the encoded image was disposed of");
       return get();
     };
   }
@@ -184,8 +187,13 @@ class Builtin implements Segmenter {
     return new BuiltinImage(image, {
       scores: (seen) => this.#net.look(seen),
       embedding: async (seen) => (await this.#sam.get()).encode(seen),
+      vector: (seen) => this.#net.describe(seen),
       looked: async (seen, embedding) => lookFor(await this.#models(), seen, embedding),
     });
+  }
+
+  describe(encoded: EncodedImage): Promise<Float32Array> {
+    return own(encoded, BuiltinImage).vector();
   }
 
   async prepareExemplar(examples: readonly Example[]): Promise<BuiltinExemplar> {

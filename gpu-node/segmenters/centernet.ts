@@ -8,10 +8,13 @@ import { fitSize, type Normalisation, planes, resize } from "../media/image.ts";
 import { type Device, float, floats, openSession, run, type Session } from "../onnx/runtime.ts";
 import { FEATURES, IMAGE, SCORES, SIZES } from "./centernet-conversion.ts";
 import type { EmbeddedFiles } from "./embedded-files.ts";
+import { frameVector } from "./frame-vector.ts";
 
 /** Longest side at which images are looked at, and pixels a cell of the score maps. */
 const SIDE = 512;
 const STRIDE = 4;
+/** Pixels a cell of the backbone's features. */
+const FEATURE_STRIDE = 16;
 const AS_THEY_ARE: Normalisation = { mean: [0, 0, 0], std: [1, 1, 1] };
 
 /** A raw score of this much is where precision and recall balance; it becomes a confidence of ½. */
@@ -90,6 +93,15 @@ export class CenterNet {
     const resized = await resize(image, { width, height });
     const input = float(planes(resized, side, AS_THEY_ARE), [1, 3, side, side]);
     return floats(await run(await this.#backbone, { [IMAGE]: input }), FEATURES);
+  }
+
+  /** The image as a vector of unit length, of the backbone's features. */
+  async describe(image: RgbImage): Promise<Float32Array> {
+    const values = await this.features(image, SIDE);
+    const { width, height } = fitSize(image, SIDE);
+    const [rows, columns] = [SIDE / FEATURE_STRIDE, SIDE / FEATURE_STRIDE];
+    const covered = { height: height / SIDE, width: width / SIDE };
+    return frameVector([{ values, rows, columns }], covered);
   }
 
   async dispose(): Promise<void> {

@@ -23,6 +23,7 @@ import {
   type SegmenterManifest,
 } from "./bundle.ts";
 import { BundleBroken, PromptUnknown, UnsupportedRequest } from "./failures.ts";
+import { coarsestMaps, frameVector } from "./frame-vector.ts";
 import { dropSpecks, maskFromLogits, spread } from "./masks.ts";
 import {
   checkOutputs,
@@ -99,6 +100,14 @@ class Sam2Image implements EncodedImage {
   }
 }
 
+/** An image that this segmenter encoded and that was not disposed of. */
+function opened(encoded: EncodedImage) {
+  if (!(encoded instanceof Sam2Image)) throw new Error("prepared by another segmenter");
+  const { embeddings, fitted, width, height } = encoded;
+  if (!embeddings) throw new Error("the encoded image was disposed of");
+  return { embeddings, fitted, width, height };
+}
+
 class Sam2 implements Segmenter {
   readonly info: SegmenterInfo;
   readonly #manifest: Sam2Manifest;
@@ -146,6 +155,15 @@ class Sam2 implements Segmenter {
     return new Sam2Image(image, fitted, Object.fromEntries(embeddings));
   }
 
+  async describe(encoded: EncodedImage): Promise<Float32Array> {
+    const { embeddings, fitted, width, height } = opened(encoded);
+    const { size } = this.#image;
+    return frameVector(coarsestMaps(embeddings), {
+      width: (width * fitted.scaleX) / size,
+      height: (height * fitted.scaleY) / size,
+    });
+  }
+
   async prepareExemplar(): Promise<Exemplar> {
     throw new UnsupportedRequest(`${this.info.title} cannot search for examples`);
   }
@@ -161,12 +179,11 @@ class Sam2 implements Segmenter {
     encoded: EncodedImage,
     { points, box }: { points: readonly Point[]; box: Bbox | null },
   ): Promise<ScoredMask[]> {
-    if (!(encoded instanceof Sam2Image)) throw new Error("prepared by another segmenter");
-    if (!encoded.embeddings) throw new Error("the encoded picture was disposed of");
+    const { embeddings, fitted } = opened(encoded);
     if (points.length === 0 && !box)
       throw new UnsupportedRequest("give at least one click or a box");
     const { tensors } = this.#manifest;
-    const { scaleX, scaleY } = encoded.fitted;
+    const { scaleX, scaleY } = fitted;
     const corners = box
       ? [
           { x: box[0], y: box[1] },
@@ -178,7 +195,7 @@ class Sam2 implements Segmenter {
     const coordinates = marks.flatMap(({ x, y }) => [x * scaleX, y * scaleY]);
     const labels = [...points.map(({ label }) => label), ...(box ? [2, 3] : [-1])];
     const feeds = {
-      ...encoded.embeddings,
+      ...embeddings,
       [tensors.point_coords]: this.#prompt(tensors.point_coords, coordinates, [marks.length, 2]),
       [tensors.point_labels]: this.#prompt(tensors.point_labels, labels, [marks.length]),
       ...this.#noMask(),

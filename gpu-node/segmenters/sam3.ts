@@ -24,6 +24,7 @@ import { bundleInfo } from "./bundle.ts";
 import { ClipTokenizer } from "./clip-tokenizer.ts";
 import { besideImage } from "./example-column.ts";
 import { BundleBroken, PromptUnknown, UnsupportedRequest } from "./failures.ts";
+import { coarsestMaps, frameVector } from "./frame-vector.ts";
 import { dropSpecks, maskFromLogits, polygon, rleOfWindow, tightBox } from "./masks.ts";
 import {
   checkOutputs,
@@ -116,6 +117,13 @@ class Sam3Image implements EncodedImage {
   }
 }
 
+/** An image that this segmenter encoded and that was not disposed of. */
+function opened(encoded: EncodedImage): Sam3Image {
+  if (!(encoded instanceof Sam3Image)) throw new Error("prepared by another segmenter");
+  if (encoded.disposed) throw new Error("the encoded image was disposed of");
+  return encoded;
+}
+
 class Sam3 implements Segmenter {
   readonly info: SegmenterInfo;
   readonly #manifest: Sam3Manifest;
@@ -177,6 +185,16 @@ class Sam3 implements Segmenter {
     return new Sam3Image(image);
   }
 
+  async describe(encoded: EncodedImage): Promise<Float32Array> {
+    const image = opened(encoded);
+    const { features, fitted } = await this.#lookAt(image);
+    const { size } = this.#image;
+    return frameVector(coarsestMaps(features), {
+      width: (image.width * fitted.scaleX) / size,
+      height: (image.height * fitted.scaleY) / size,
+    });
+  }
+
   async prepareExemplar(examples: readonly Example[]): Promise<Exemplar> {
     if (!examples.some(({ label }) => label !== 0))
       throw new UnsupportedRequest("give at least one example to look for");
@@ -188,17 +206,16 @@ class Sam3 implements Segmenter {
     prompts: readonly (TextPrompt | Exemplar)[],
     options: DetectOptions,
   ): Promise<Detection[][]> {
-    if (!(encoded instanceof Sam3Image)) throw new Error("prepared by another segmenter");
-    if (encoded.disposed) throw new Error("the encoded picture was disposed of");
+    const image = opened(encoded);
     const found: Detection[][] = [];
     for (const prompt of prompts)
       found.push(
         prompt.kind === "text"
-          ? await this.#decode(await this.#lookAt(encoded), prompt.text, [], {
+          ? await this.#decode(await this.#lookAt(image), prompt.text, [], {
               ...options,
-              frame: encoded,
+              frame: image,
             })
-          : await this.#detectAlike(encoded, prompt.examples, options),
+          : await this.#detectAlike(image, prompt.examples, options),
       );
     return found;
   }

@@ -82,6 +82,8 @@ export interface Segmenter {
   /** Fails with PromptUnknown, which names the nearest words and how to know more. */
   resolve(text: string): TextPrompt;
   encode(image: RgbImage): Promise<EncodedImage>;
+  /** The whole image as a vector of unit length: alike images have near ones. */
+  describe(encoded: EncodedImage): Promise<Float32Array>;
   prepareExemplar(examples: readonly Example[]): Promise<Exemplar>;
   /** What answers each prompt, most confident first. */
   detect(

@@ -13,6 +13,7 @@ import { scrub } from "../base/log.ts";
 import { TaskPause } from "../objects/task-context.ts";
 import { BundleMissing, WeightsMissing } from "../segmenters/failures.ts";
 import { run as runComparison } from "./compare-models.ts";
+import { run as runEmbed } from "./embed.ts";
 import { run as runExport } from "./export-dataset.ts";
 import { run as runModelExport } from "./export-model.ts";
 import { run as runFrames } from "./frame-images.ts";
@@ -40,6 +41,7 @@ const RUNNERS: { readonly [Kind in TaskKind]: Runner<Kind> } = {
   label: runLabel,
   preview: runPreview,
   segment: runSegment,
+  embed: runEmbed,
   frames: runFrames,
   export: runExport,
   model_export: runModelExport,

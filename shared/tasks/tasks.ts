@@ -14,8 +14,10 @@ import {
   TrainSettings,
 } from "../wire/training.ts";
 import { ComparedFile, ComparisonOutcome, ComparisonRules } from "./comparison-task.ts";
-import { MaskedPrediction, PredictAsk, Uncut } from "./predict-task.ts";
-import { SamRequest, SamResult } from "./sam.ts";
+import { EmbedResult, EmbedTask } from "./embed-task.ts";
+import { MaskedPrediction, PredictAsk } from "./predict-task.ts";
+import { SamResult } from "./sam.ts";
+import { SamTask } from "./sam-task.ts";
 import { ModelSource, ObjectSource, ObjectTarget, StoredObject } from "./task-objects.ts";
 import {
   WorkflowAnswer,
@@ -183,14 +185,6 @@ const PRIORITY_SHORT = 50;
 /** Claimed before all else. */
 const PRIORITY_INTERACTIVE = 100;
 
-const samPayload = SamRequest.extend({
-  video: ObjectSource,
-  /** Frames a second to look at; null is every frame. */
-  fps: z.number().positive().nullable(),
-  frames_max: z.number().int().positive(),
-  uncut: Uncut,
-});
-
 /** A model of the registry, and the file that is wanted of it. */
 const modelExportPayload = ExportWish.extend({
   model: ModelSource,
@@ -316,6 +310,15 @@ export const TASK_KINDS = {
       segmenter: z.string().nullable(),
     }),
     result: z.object({ masks: z.array(Mask), segmenter: z.string() }),
+  },
+  /** Embeddings of frames, and how unsure a model is on them. */
+  embed: {
+    lane: "batch",
+    priority: PRIORITY_SHORT,
+    needs: ["ffmpeg", "segmenter"],
+    shared: false,
+    payload: EmbedTask,
+    result: EmbedResult,
   },
   /** JPEGs of single frames. */
   frames: {
@@ -453,7 +456,7 @@ export const TASK_KINDS = {
     priority: PRIORITY_INTERACTIVE,
     needs: ["ffmpeg", "segmenter"],
     shared: false,
-    payload: samPayload,
+    payload: SamTask,
     result: SamResult,
   },
   /** The same on frames of an uploaded clip: minutes of work, as long as labeling them is. */
@@ -462,7 +465,7 @@ export const TASK_KINDS = {
     priority: PRIORITY_SHORT,
     needs: ["ffmpeg", "segmenter"],
     shared: false,
-    payload: samPayload,
+    payload: SamTask,
     result: SamResult,
   },
   /** Runs a workflow on its inputs; a run that failed is a result, too. */

@@ -121,6 +121,14 @@ export function openRectangles(): Rectangles {
       };
       return { image, width, height, dispose };
     },
+    describe: async (encoded) => {
+      const { image } = encoded as HeldImage;
+      const sums = [0, 1, 2].map((channel) =>
+        image.data.reduce((sum, value, at) => (at % 3 === channel ? sum + value : sum), 1),
+      );
+      const length = Math.hypot(...sums);
+      return Float32Array.from(sums, (sum) => sum / length);
+    },
     prepareExemplar: async (examples): Promise<Exemplar> => ({ kind: "exemplar", examples }),
     detect: async (encoded, prompts, options) => {
       const { image } = encoded as HeldImage;

@@ -23,6 +23,10 @@ import { classRoutes } from "./review/class-routes.ts";
 import { frameRoutes } from "./review/frame-routes.ts";
 import { reviewRoutes } from "./review/routes.ts";
 import { trackRoutes } from "./review/track-routes.ts";
+import { sealLooks } from "./search/embeddings.ts";
+import { similarRoutes } from "./search/similar-routes.ts";
+import { suggestionRoutes } from "./search/suggestion-routes.ts";
+import { looksEnded, resumeSuggestions } from "./search/suggestions.ts";
 import { datasetRoutes } from "./versions/dataset-routes.ts";
 
 export const labeling: TaskRoom = {
@@ -30,6 +34,7 @@ export const labeling: TaskRoom = {
     ...[labelRoutes, previewRoutes, jobRoutes],
     ...[classRoutes, reviewRoutes, bulkRoutes, frameRoutes, trackRoutes],
     ...[commentRoutes, assignmentRoutes, agreementRoutes],
+    ...[suggestionRoutes, similarRoutes],
     ...[exportRoutes, importRoutes, comparisonRoutes, datasetRoutes],
   ].flat(),
   handlers: {
@@ -41,12 +46,14 @@ export const labeling: TaskRoom = {
     },
     preview: { seal: sealPreview },
     segment: { seal: sealSegment },
+    embed: { seal: sealLooks, ended: looksEnded },
     export: { seal: sealExport, ended: exportEnded },
   },
   duties: {
     jobs: resumeJobs,
     exports: failLostExports,
     imports: advanceImports,
+    suggestions: resumeSuggestions,
     archives: forgetArchives,
   },
 };

@@ -34,9 +34,9 @@ const resolution = z.number().int().min(64).max(8_192).optional().meta({
 /** What people say of a job, when they begin it and later. */
 const Words = z.object({ description: text().max(10_000) }).partial();
 export type JobWords = z.output<typeof Words>;
-const videoIds = z.array(z.uuid()).min(1).max(VIDEOS_MAX);
+export const videoIds = z.array(z.uuid()).min(1).max(VIDEOS_MAX);
 /** Which frames of its videos a job is over. */
-const stretch = {
+export const stretch = {
   fps: z.number().positive().max(1_000).optional().meta({
     description: "frames a second to label, by the frames' true times; every frame when omitted",
   }),

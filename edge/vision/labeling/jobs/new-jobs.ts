@@ -166,7 +166,7 @@ async function framesToLabel(
 }
 
 /** The frames to label of each video; fails with `invalid_request` for too many, or none at all. */
-async function sampleVideos(
+export async function sampleVideos(
   parts: Parts,
   videos: readonly VideoRow[],
   stretch: Stretch,

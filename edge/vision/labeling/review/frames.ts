@@ -120,7 +120,7 @@ const JUDGED = sql`(accepted + rejected > 0 AND pending = repeated)`;
  * The frames of a job that people are done with, as rows of `video_id` and `frame_index`: those
  * that somebody marked, and those whose annotations were judged.
  */
-export const reviewedFrames = ({ id }: Pick<JobRow, "id">): SQL => sql`
+export const reviewedFrames = ({ id }: { id: string | SQL }): SQL => sql`
   SELECT video_id, frame_index FROM frame_review WHERE job_id = ${id}::uuid
   UNION SELECT video_id, frame_index FROM frame_count WHERE job_id = ${id}::uuid AND ${JUDGED}`;
 

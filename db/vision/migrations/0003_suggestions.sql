@@ -1,0 +1,49 @@
+CREATE TABLE "frame_embedding" (
+	"video_id" uuid NOT NULL,
+	"frame_index" integer NOT NULL,
+	"segmenter" text NOT NULL,
+	"vector" "bytea" NOT NULL,
+	"created_at" timestamp (3) with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "frame_embedding_video_id_segmenter_frame_index_pk" PRIMARY KEY("video_id","segmenter","frame_index")
+);
+--> statement-breakpoint
+CREATE TABLE "suggestion" (
+	"id" uuid PRIMARY KEY NOT NULL,
+	"workspace_id" uuid NOT NULL,
+	"project_id" uuid NOT NULL,
+	"state" text DEFAULT 'running' NOT NULL,
+	"failure" text,
+	"budget" integer NOT NULL,
+	"model_id" uuid,
+	"segmenter" text NOT NULL,
+	"unlabeled" integer NOT NULL,
+	"candidates" integer NOT NULL,
+	"labeled" integer NOT NULL,
+	"unreadable" integer DEFAULT 0 NOT NULL,
+	"planned" boolean DEFAULT false NOT NULL,
+	"created_by" uuid,
+	"created_at" timestamp (3) with time zone DEFAULT now() NOT NULL,
+	"ended_at" timestamp (3) with time zone,
+	CONSTRAINT "suggestion_failure" CHECK ((state = 'failed') = (failure IS NOT NULL))
+);
+--> statement-breakpoint
+CREATE TABLE "suggestion_frame" (
+	"suggestion_id" uuid NOT NULL,
+	"video_id" uuid NOT NULL,
+	"frame_index" integer NOT NULL,
+	"position" integer NOT NULL,
+	"labeled" boolean NOT NULL,
+	"embed" boolean NOT NULL,
+	"done" boolean DEFAULT false NOT NULL,
+	"entropies" jsonb,
+	"rank" integer,
+	"uncertainty" real,
+	"distance" real,
+	CONSTRAINT "suggestion_frame_suggestion_id_video_id_frame_index_pk" PRIMARY KEY("suggestion_id","video_id","frame_index")
+);
+--> statement-breakpoint
+ALTER TABLE "frame_embedding" ADD CONSTRAINT "frame_embedding_video_id_video_id_fk" FOREIGN KEY ("video_id") REFERENCES "public"."video"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "suggestion" ADD CONSTRAINT "suggestion_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "suggestion" ADD CONSTRAINT "suggestion_project_id_project_id_fk" FOREIGN KEY ("project_id") REFERENCES "public"."project"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "suggestion_frame" ADD CONSTRAINT "suggestion_frame_suggestion_id_suggestion_id_fk" FOREIGN KEY ("suggestion_id") REFERENCES "public"."suggestion"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+CREATE INDEX "suggestion_project" ON "suggestion" USING btree ("project_id","created_at");
