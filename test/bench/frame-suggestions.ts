@@ -4,10 +4,10 @@
 import { createHash } from "node:crypto";
 import { existsSync, globSync, mkdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { rankFrames } from "../../edge/vision/labeling/search/frame-ranking.ts";
 import { openSegmenter } from "../../gpu-node/segmenters/registry.ts";
 import { openPredictor } from "../../gpu-node/serving/predictor.ts";
 import { entropiesOf } from "../../gpu-node/tasks/embed.ts";
-import { rankFrames } from "../../shared/detector/frame-ranking.ts";
 import { STORED_CONFIDENCE_MIN } from "../../shared/wire/labeling.ts";
 import { BLOOD_CLASSES } from "../support/blood-cells.ts";
 import { bloodImage } from "../support/images.ts";
@@ -19,7 +19,7 @@ const EMBEDDING_CODE = ["gpu-node/segmenters/{builtin,centernet,frame-vector,sam
 /** What decides what is suggested, beside the model. */
 const CHOOSING_CODE = [
   ...EMBEDDING_CODE,
-  "shared/detector/frame-ranking.ts",
+  "edge/vision/labeling/search/frame-ranking.ts",
   "gpu-node/tasks/embed.ts",
   "gpu-node/serving/predictor.ts",
 ];
@@ -81,8 +81,8 @@ async function embeddingsOf(
   return ids.map((id) => new Float32Array(new Uint8Array(readFileSync(pathOf(id))).buffer));
 }
 
-/** How unsure a model is on frames, in bits. */
-async function uncertaintiesOf(
+/** How unsure a model is on frames, in bits by class. */
+async function entropiesOn(
   ids: readonly string[],
   { weights, size, threads }: Pick<Wanted, "weights" | "size" | "threads">,
 ) {
@@ -94,12 +94,12 @@ async function uncertaintiesOf(
   const settings = { cpuThreads: threads, device: "cpu" } as const;
   const predictor = await openPredictor(model, weights, settings);
   try {
-    const all: number[] = [];
+    const all: Record<string, number>[] = [];
     for (const id of ids) {
       const found = await predictor.predict(await imageOf(id), {
         confidence: STORED_CONFIDENCE_MIN,
       });
-      all.push(Object.values(entropiesOf(found)).reduce((sum, bits) => sum + bits, 0));
+      all.push(entropiesOf(found));
     }
     return all;
   } finally {
@@ -112,11 +112,12 @@ export async function suggestFrames(wanted: Wanted, stop: AbortSignal): Promise<
   const { labeled, others, budget } = wanted;
   const embeddings = await embeddingsOf([...labeled, ...others], wanted, stop);
   if (!embeddings) return null;
-  const uncertainties = await uncertaintiesOf(others, wanted);
+  const entropies = await entropiesOn(others, wanted);
   const candidates = others.map((_, index) => ({
-    embedding: embeddings[labeled.length + index] ?? new Float32Array(),
-    uncertainty: uncertainties[index] ?? null,
+    vector: embeddings[labeled.length + index] ?? new Float32Array(),
+    entropies: entropies[index] ?? null,
   }));
-  const chosen = rankFrames({ candidates, labeled: embeddings.slice(0, labeled.length), budget });
-  return chosen.flatMap((index) => others[index] ?? []);
+  const chosen = rankFrames(candidates, embeddings.slice(0, labeled.length), budget);
+  if (chosen.length < budget) throw new Error(`only ${chosen.length} frames were suggested`);
+  return chosen.flatMap(({ index }) => others[index] ?? []);
 }
