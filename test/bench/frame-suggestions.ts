@@ -40,7 +40,7 @@ async function imageOf(id: string) {
   return blood.image;
 }
 
-interface Wanted {
+interface SuggestionWish {
   /** Of the model that was trained on what is labeled. */
   weights: Buffer;
   size: number;
@@ -55,7 +55,7 @@ interface Wanted {
 /** Vectors of frames by the segmenter's encoder, kept; null where it was told to stop. */
 async function embeddingsOf(
   ids: readonly string[],
-  { dir, threads }: Pick<Wanted, "dir" | "threads">,
+  { dir, threads }: Pick<SuggestionWish, "dir" | "threads">,
   stop: AbortSignal,
 ) {
   const folder = join(dir, `embeddings-${digestOf(EMBEDDING_CODE)}`);
@@ -84,7 +84,7 @@ async function embeddingsOf(
 /** How unsure a model is on frames, in bits by class. */
 async function entropiesOn(
   ids: readonly string[],
-  { weights, size, threads }: Pick<Wanted, "weights" | "size" | "threads">,
+  { weights, size, threads }: Pick<SuggestionWish, "weights" | "size" | "threads">,
 ) {
   const model = generatedModel((key, bytes) => ({ url: "", key, bytes: bytes.length }), {
     classes: BLOOD_CLASSES,
@@ -108,7 +108,10 @@ async function entropiesOn(
 }
 
 /** The best of the other frames, in the ranking's order; null where it was told to stop. */
-export async function suggestFrames(wanted: Wanted, stop: AbortSignal): Promise<string[] | null> {
+export async function suggestFrames(
+  wanted: SuggestionWish,
+  stop: AbortSignal,
+): Promise<string[] | null> {
   const { labeled, others, budget } = wanted;
   const embeddings = await embeddingsOf([...labeled, ...others], wanted, stop);
   if (!embeddings) return null;
