@@ -20,6 +20,8 @@ const PARTS = [
   "worst-workflows",
   "worst-world",
   "image-sets",
+  "frame-suggestions",
+  "plain-training",
   "training-cell",
   "training-cells",
   "training-process",

@@ -8,22 +8,21 @@
 // With LARGE=1 also 100 and 200 images.
 
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { cpus, loadavg } from "node:os";
 import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { readStillWithin } from "../../gpu-node/media/stills.ts";
 import { loadPretrained, readPretrained } from "../../gpu-node/training/pretrained-weights.ts";
 import { pretrain } from "../../gpu-node/training/pretraining.ts";
 import { trainingOptions } from "../../gpu-node/training/settings.ts";
-import type { DatasetImage, Engine, TrainingOptions } from "../../native/index.d.ts";
+import type { Engine, TrainingOptions } from "../../native/index.d.ts";
 import { ENGINE_ENVIRONMENT, loadEngine } from "../../native/load.ts";
 import { detectorGraph } from "../../shared/detector/detector.ts";
-import { headerBytes, parseHeader } from "../../shared/detector/safetensors.ts";
 import { TrainSettings } from "../../shared/wire/training.ts";
 import { BLOOD_CLASSES } from "../support/blood-cells.ts";
 import { dice } from "../support/dice.ts";
-import { bloodImage, bloodSplit, realData } from "../support/images.ts";
+import { bloodSplit, realData } from "../support/images.ts";
+import { type PlainResult, plainTraining } from "./plain-training.ts";
 
 const { values } = parseArgs({
   args: process.argv.slice(2).filter((argument) => argument !== "--"),
@@ -42,7 +41,6 @@ const PRETRAIN_EPOCHS = Number(values["pretrain-epochs"]);
 const COUNTS = process.env.LARGE ? [50, 100, 200] : [50];
 const VARIANT = "det26n";
 const BATCH = 4;
-const CHECKPOINT_MS = 60_000;
 const DIR = resolve(import.meta.dirname, "../../.vantage/bench/pretraining");
 const MODELS = resolve(import.meta.dirname, "../../.vantage/models");
 const print = (line: string) => process.stdout.write(`${line}\n`);
@@ -59,41 +57,11 @@ const ARMS = [
 ] as const;
 type Arm = (typeof ARMS)[number];
 
-interface Result {
-  mAP50: number;
-  mAP: number;
-  cpuSeconds: number;
-}
-
 Object.assign(process.env, ENGINE_ENVIRONMENT);
 const loaded = loadEngine();
 if ("missing" in loaded) throw new Error(loaded.missing);
 const { native } = loaded;
 mkdirSync(DIR, { recursive: true });
-
-/** Images as an engine reads them, letterboxed by it at the size of the training. */
-async function datasetOf(name: string, ids: readonly string[]) {
-  const pixels: Uint8Array[] = [];
-  const images: DatasetImage[] = [];
-  let offset = 0;
-  for (const id of ids) {
-    const file = realData(`bccd/images/${id}.jpg`);
-    const blood = await bloodImage(id);
-    if (!file || !blood) throw new Error("the pictures of blood cells are not on this machine");
-    const { image, of } = await readStillWithin(file, SIZE);
-    const { width, height, data } = image;
-    const boxes = blood.truth.flatMap(({ name: word, bbox: [x1, y1, x2, y2] }) => {
-      const [scaleX, scaleY] = [width / of.width, height / of.height];
-      return [BLOOD_CLASSES.indexOf(word), x1 * scaleX, y1 * scaleY, x2 * scaleX, y2 * scaleY];
-    });
-    images.push({ offset, width, height, boxes: Float32Array.from(boxes) });
-    pixels.push(data);
-    offset += data.length;
-  }
-  const path = join(DIR, `${name}-${SIZE}.rgb`);
-  writeFileSync(path, Buffer.concat(pixels));
-  return { path, images };
-}
 
 /** The order in which images of `train.txt` are labeled: the same for all. */
 function labeled(count: number): string[] {
@@ -165,69 +133,27 @@ const keyOf = ({ arm, count, seed }: Training) =>
     .slice(0, 16);
 
 /** Trains, or goes on after the last checkpoint; a training that is done is read. */
-async function trained(training: Training): Promise<Result> {
+async function trained(training: Training): Promise<PlainResult> {
   const { arm, count, seed, weights } = training;
-  const file = join(DIR, `${keyOf(training)}.json`);
-  if (existsSync(file)) return JSON.parse(readFileSync(file, "utf8")) as Result;
-  const checkpoint = file.replace(/json$/, "safetensors");
-  const graph = detectorGraph(VARIANT, BLOOD_CLASSES.length);
-  const options = optionsOf(arm, count);
-  const engine = new native.Engine({ graph, device: "cpu", seed, threads: 1, training: options });
-  try {
-    await engine.setDataset("train", await datasetOf(`train-${count}`, labeled(count)));
-    await engine.setDataset("val", await datasetOf("val", bloodSplit("val")));
-    let from = 0;
-    let before = 0;
-    const made = metadataOf(checkpoint);
-    if (made) {
-      await engine.restore(checkpoint);
-      from = Number(made.epoch);
-      before = Number(made.cpu);
-    } else if (arm.isPretrained) {
-      const temporary = join(DIR, "first.safetensors");
-      const first = await readPretrained(graph, { path: weights, format: "safetensors" });
-      const { lines } = await loadPretrained(engine, first, temporary);
-      print(`  ${lines.join(" ")}`);
-    }
-    const cpuSeconds = await runEpochs(engine, { from, before, checkpoint });
-    const look = { split: "val", batch: 16, imageSize: SIZE } as const;
-    const { mAP50, mAP50_95: mAP } = await engine.evaluate(look);
-    const result = { mAP50, mAP, cpuSeconds };
-    writeFileSync(`${file}.new`, JSON.stringify(result));
-    renameSync(`${file}.new`, file);
-    rmSync(checkpoint, { force: true });
-    return result;
-  } finally {
-    await engine.close();
-  }
-}
-
-/** Trains the epochs that are left; gives the processor time of all, seconds. */
-async function runEpochs(
-  engine: Engine,
-  { from, before, checkpoint }: { from: number; before: number; checkpoint: string },
-): Promise<number> {
-  const started = process.cpuUsage();
-  const spent = () => {
-    const { user, system } = process.cpuUsage(started);
-    return before + (user + system) / 1e6;
+  const begin = async (engine: Engine) => {
+    const graph = detectorGraph(VARIANT, BLOOD_CLASSES.length);
+    const first = await readPretrained(graph, { path: weights, format: "safetensors" });
+    const temporary = join(DIR, "first.safetensors");
+    const { lines } = await loadPretrained(engine, first, temporary);
+    print(`  ${lines.join(" ")}`);
   };
-  let kept = performance.now();
-  for (let epoch = from; epoch < EPOCHS; epoch++) {
-    const { losses } = await engine.trainEpoch({ epoch, from: 0 }, () => {});
-    if (epoch % 10 === 9) print(`  epoch ${epoch + 1}/${EPOCHS}  box ${losses.box.toFixed(3)}`);
-    if (performance.now() - kept < CHECKPOINT_MS) continue;
-    kept = performance.now();
-    await engine.checkpoint(checkpoint, { epoch: String(epoch + 1), cpu: String(spent()) });
-  }
-  return spent();
-}
-
-function metadataOf(path: string): Readonly<Record<string, string>> | null {
-  if (!existsSync(path)) return null;
-  const bytes = readFileSync(path);
-  const length = headerBytes(bytes) ?? 0;
-  return parseHeader(bytes.subarray(8, 8 + length)).metadata;
+  const result = await plainTraining(native, DIR, {
+    path: join(DIR, keyOf(training)),
+    ids: labeled(count),
+    pixels: `train-${count}`,
+    options: optionsOf(arm, count),
+    seed,
+    threads: 1,
+    say: print,
+    ...(arm.isPretrained ? { begin } : {}),
+  });
+  if (!result) throw new Error("the training was stopped");
+  return result;
 }
 
 const mean = (numbers: readonly number[]) =>
@@ -235,7 +161,7 @@ const mean = (numbers: readonly number[]) =>
 
 print(`${cpus()[0]?.model.trim()}, load ${loadavg()[0]?.toFixed(1)}, ${new Date().toISOString()}`);
 const weights = await pretrained();
-const results = new Map<string, Result[]>();
+const results = new Map<string, PlainResult[]>();
 for (let seed = 0; seed < Number(values.seeds); seed++)
   for (const count of COUNTS)
     for (const arm of ARMS) {
@@ -252,7 +178,7 @@ print(`Before: ${PRETRAIN_EPOCHS} epochs of ${PRETRAIN_SIZE} px, without labels`
 print("| labeled, start | AP50 by seed | mean | AP by seed | mean |");
 print("|---|---|---|---|---|");
 for (const [row, all] of results) {
-  const column = (of: (result: Result) => number) =>
+  const column = (of: (result: PlainResult) => number) =>
     `${all.map((one) => of(one).toFixed(3)).join(" · ")} | ${mean(all.map(of)).toFixed(3)}`;
   print(`| ${row} | ${column(({ mAP50 }) => mAP50)} | ${column(({ mAP }) => mAP)} |`);
 }

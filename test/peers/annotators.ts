@@ -6,17 +6,16 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { sql } from "drizzle-orm";
 import sharp from "sharp";
-import { AnnotationPage, DatasetExport, Job } from "../../shared/wire/labeling.ts";
+import { DatasetExport, Job } from "../../shared/wire/labeling.ts";
 import { Video, VideoBatch } from "../../shared/wire/vision.ts";
 import { type Person, register } from "../support/vision.ts";
 import { type Group, runScript } from "./group.ts";
-import type { Outcome } from "./known.ts";
+import { importOutcome } from "./imported-labels.ts";
 import { QUICK_NODE, type Services, startNode, startServices } from "./services.ts";
 
 const READY_MS_MAX = 120_000;
 const POLL_MS = 100;
 const ARCHIVES = ["labelme", "label-studio", "label-studio-min"] as const;
-const PIXELS_APART_MAX = 0.01;
 
 export const annotators: Group = {
   async run(context) {
@@ -34,8 +33,11 @@ export const annotators: Group = {
         args: [services.folder],
       });
       const outcomes = [...written];
-      for (const name of ARCHIVES)
-        outcomes.push(await importOutcome(services, admin, { projectId, name }));
+      const { folder } = services;
+      for (const name of ARCHIVES) {
+        const archive = { folder, projectId, name, case: `annotators/import/${name}` };
+        outcomes.push(await importOutcome(admin, archive));
+      }
       const clip = join(services.folder, "clip.mp4");
       const input = ["-v", "error", "-f", "lavfi", "-i", "testsrc2=s=160x120:r=10:d=2"];
       const output = ["-c:v", "libx264", "-pix_fmt", "yuv420p", clip];
@@ -85,52 +87,6 @@ async function readyVideo(admin: Person, id: string): Promise<Video> {
       throw new Error(`${video.filename} is ${video.status}: ${video.failure}`);
     await new Promise((next) => setTimeout(next, POLL_MS));
   }
-}
-
-interface ExpectedShape {
-  class: string;
-  bbox: number[];
-  area?: number;
-}
-
-/** Whether an archive of another library comes in as that library means it. */
-async function importOutcome(
-  { folder }: Services,
-  admin: Person,
-  { projectId, name }: { projectId: string; name: string },
-): Promise<Outcome> {
-  const form = new FormData();
-  form.append("project_id", projectId);
-  const zip = new Uint8Array(readFileSync(join(folder, `${name}.zip`)));
-  form.append("file", new Blob([zip]), `${name}.zip`);
-  const { job } = await asked(admin, "POST", "/import/archive", form);
-  const path = `/jobs/${Job.parse(job).job_id}/annotations?limit=1000`;
-  const found = AnnotationPage.parse(await asked(admin, "GET", path)).items;
-  const text = readFileSync(join(folder, `${name}.expected.json`), "utf8");
-  // Written by the script that wrote the archive.
-  const expected = JSON.parse(text) as ExpectedShape[];
-  const missing = expected.filter(
-    (one) =>
-      !found.some(
-        ({ class: className, bbox, polygon }) =>
-          className === one.class &&
-          bbox.every((value, at) => Math.abs(value - (one.bbox[at] ?? 0)) <= PIXELS_APART_MAX) &&
-          (one.area === undefined || Math.abs(areaOf(polygon ?? []) - one.area) <= 1),
-      ),
-  );
-  const isSame = missing.length === 0 && found.length === expected.length;
-  const detail = isSame ? "" : JSON.stringify({ missing, found });
-  return { case: `annotators/import/${name}`, outcome: isSame ? "passed" : "failed", detail };
-}
-
-/** The area within a ring, whichever way it runs. */
-function areaOf(ring: readonly number[]): number {
-  let twice = 0;
-  for (let at = 0; at < ring.length; at += 2) {
-    const next = (at + 2) % ring.length;
-    twice += (ring[at] ?? 0) * (ring[next + 1] ?? 0) - (ring[next] ?? 0) * (ring[at + 1] ?? 0);
-  }
-  return Math.abs(twice) / 2;
 }
 
 /** Frame, class, track (0: none) and x, y, width, height. */

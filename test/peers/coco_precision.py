@@ -34,18 +34,18 @@ def figures(scene, images, truths, detections, kind):
     }
 
 
-def agree(ours, theirs):
+def agree(ours, theirs, tolerance):
     told = f"ours {ours:.6f}, pycocotools {theirs:.6f}"
-    expect(abs(ours - theirs) <= TOLERANCE, told)
+    expect(abs(ours - theirs) <= tolerance, told)
     return told
 
 
-def agree_curves(ours, theirs):
+def agree_curves(ours, theirs, tolerance):
     """Precision at each recall, class by class; pycocotools has -1 for a class without an object."""
     expect([len(curve) for curve in ours] == [len(curve) for curve in theirs], "other lengths")
     apart = max(abs(a - b) for one, other in zip(ours, theirs) for a, b in zip(one, other))
     told = f"at most {apart:.7f} apart"
-    expect(apart <= TOLERANCE, told)
+    expect(apart <= tolerance, told)
     return told
 
 
@@ -66,4 +66,4 @@ def main(name, reference):
         for figure, ours in scene["ours"].items():
             case = f"formats/{name}/{scene['name']}/{figure}"
             compare = agree_curves if figure == CURVES else agree
-            check(case, lambda: compare(ours, theirs[figure]))
+            check(case, lambda: compare(ours, theirs[figure], scene.get("tolerance", TOLERANCE)))

@@ -81,8 +81,15 @@ const MASKS = {
   ].map((segmentation, image_id) => ({ id: image_id + 1, image_id, category_id: 1, segmentation })),
 };
 
+/** A project with the images, and what the Python readers are told of it. */
+interface WrittenDatasets {
+  admin: Person;
+  projectId: string;
+  datasets: Datasets;
+}
+
 /** Uploads, imports, exports in every layout; the archives lie in the run's folder. */
-export async function writeDatasets(services: Services): Promise<Datasets> {
+export async function writeDatasets(services: Services): Promise<WrittenDatasets> {
   const admin = await register(services.urls.vision);
   const node = startNode(services, admin, { entry: QUICK_NODE });
   try {
@@ -103,7 +110,7 @@ export async function writeDatasets(services: Services): Promise<Datasets> {
     }
     const masks = await asked(admin, "POST", "/import", { project_id: projectId, coco: MASKS });
     const kept = { format: "coco", val_share: 0 };
-    return {
+    const datasets = {
       archives,
       masks: {
         document: MASKS,
@@ -117,6 +124,7 @@ export async function writeDatasets(services: Services): Promise<Datasets> {
       classes: CLASSES,
       images: await expectedImages(admin, { jobId, videos }),
     };
+    return { admin, projectId, datasets };
   } finally {
     await node.stop();
   }

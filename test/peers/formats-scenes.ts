@@ -9,6 +9,7 @@ import { type Input, plainEvaluation } from "../native/plain-metrics.ts";
 import { seeded } from "../support/weights.ts";
 import { execute } from "./environments.ts";
 import { MASK_SCENES, type MaskScene, maskInput } from "./formats-mask-scenes.ts";
+import { runScene } from "./formats-run-scene.ts";
 
 /** Boxes are x1, y1, x2, y2 in quarters of a pixel, which both sides hold exactly. */
 interface SceneImage {
@@ -141,7 +142,7 @@ export async function writeScenes(
 }
 
 /** As a program: adds the engine's figures to a file of scenes, and to one of scenes of masks. */
-function measure(path: string, masksPath: string) {
+async function measure(path: string, masksPath: string) {
   const loaded = loadEngine();
   if ("missing" in loaded) {
     process.stderr.write(`${loaded.missing}\n`);
@@ -156,7 +157,7 @@ function measure(path: string, masksPath: string) {
     const curves = perClass.map((own) => [...(own?.curves.precisionByRecall ?? [])]);
     return { ...one, ours: { mAP50, mAP50_95, precision_by_recall: curves } };
   });
-  writeFileSync(path, JSON.stringify(measured));
+  writeFileSync(path, JSON.stringify([...measured, await runScene(loaded.native)]));
   const masked = JSON.parse(readFileSync(masksPath, "utf8")) as MaskScene[];
   const byMasks = masked.map((one) => {
     const result = loaded.native.evaluateDetections(maskInput(one));
@@ -165,4 +166,5 @@ function measure(path: string, masksPath: string) {
   writeFileSync(masksPath, JSON.stringify(byMasks));
 }
 
-if (process.argv[1] === import.meta.filename) measure(process.argv[2] ?? "", process.argv[3] ?? "");
+if (process.argv[1] === import.meta.filename)
+  await measure(process.argv[2] ?? "", process.argv[3] ?? "");

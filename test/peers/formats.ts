@@ -8,11 +8,26 @@ import { writeDatasets } from "./formats-datasets.ts";
 import { writeScenes } from "./formats-scenes.ts";
 import { writeSequential } from "./formats-sequential.ts";
 import { type Group, runScript, type Script } from "./group.ts";
+import { importOutcome } from "./imported-labels.ts";
 import type { Outcome } from "./known.ts";
 import { startServices } from "./services.ts";
 
 const README = resolve(import.meta.dirname, "../../edge/markets/README.md");
 const READERS = ["pandas", "polars", "pyarrow", "duckdb"] as const;
+
+/** Archives that supervision writes, and how many objects of each an import leaves out. */
+const SUPERVISION_ARCHIVES = {
+  yolo: 0,
+  coco: 0,
+  voc: 0,
+  labelme: 0,
+  "yolo-masks": 0,
+  "voc-masks": 0,
+  "labelme-masks": 0,
+  "coco-masks": 0,
+  // It marks an object with a hole or in pieces as a crowd.
+  "coco-crowds": 2,
+} as const;
 
 const readerOf = (tool: string, input: string): Script => ({
   script: `formats/read_${tool}.py`,
@@ -31,7 +46,8 @@ export const formats: Group = {
         return path;
       };
       const answers = write("answers.json", await writeAnswers(services));
-      const datasets = write("datasets.json", await writeDatasets(services));
+      const { admin, projectId, datasets: told } = await writeDatasets(services);
+      const datasets = write("datasets.json", told);
       const address = await writeAddress(services);
       const scripts: Script[] = [
         ...READERS.map((reader) => readerOf(reader, answers)),
@@ -47,6 +63,11 @@ export const formats: Group = {
         },
         readerOf("pycocotools", datasets),
         readerOf("supervision", datasets),
+        {
+          script: "formats/write_supervision.py",
+          case: "formats/supervision/write",
+          args: [datasets, services.folder],
+        },
         readerOf("globox", datasets),
         {
           script: "formats/sequential.py",
@@ -57,19 +78,22 @@ export const formats: Group = {
       const outcomes: Outcome[] = [];
       // One after the other: the tools have threads of their own.
       for (const script of scripts) outcomes.push(...(await runScript(context, script)));
+      const { folder } = services;
+      for (const [name, leftOut] of Object.entries(SUPERVISION_ARCHIVES)) {
+        const label = `formats/supervision/import/${name}`;
+        const archive = { folder, projectId, name: `supervision-${name}`, case: label, leftOut };
+        outcomes.push(await importOutcome(admin, archive));
+      }
       const scenes = await writeScenes(services.folder);
       const name = "formats/average_precision";
       if ("missing" in scenes)
         return [...outcomes, { case: name, outcome: "skipped", detail: scenes.missing }];
-      for (const [file, path] of [
-        ["average_precision", scenes.path],
-        ["mask_average_precision", scenes.masksPath],
+      for (const [file, args] of [
+        ["average_precision", [scenes.path]],
+        ["mask_average_precision", [scenes.masksPath]],
+        ["supervision_average_precision", [scenes.path, scenes.masksPath]],
       ] as const) {
-        const script: Script = {
-          script: `formats/${file}.py`,
-          case: `formats/${file}`,
-          args: [path],
-        };
+        const script: Script = { script: `formats/${file}.py`, case: `formats/${file}`, args };
         outcomes.push(...(await runScript(context, script)));
       }
       return outcomes;
