@@ -7,7 +7,7 @@ import { join, resolve } from "node:path";
 import { rankFrames } from "../../edge/vision/labeling/search/frame-ranking.ts";
 import { openSegmenter } from "../../gpu-node/segmenters/registry.ts";
 import { openPredictor } from "../../gpu-node/serving/predictor.ts";
-import { entropiesOf } from "../../gpu-node/tasks/embed.ts";
+import { entropiesOf } from "../../gpu-node/tasks/frame-embeddings.ts";
 import { STORED_CONFIDENCE_MIN } from "../../shared/wire/labeling.ts";
 import { BLOOD_CLASSES } from "../support/blood-cells.ts";
 import { bloodImage } from "../support/images.ts";
@@ -20,7 +20,7 @@ const EMBEDDING_CODE = ["gpu-node/segmenters/{builtin,centernet,frame-vector,sam
 const CHOOSING_CODE = [
   ...EMBEDDING_CODE,
   "edge/vision/labeling/search/frame-ranking.ts",
-  "gpu-node/tasks/embed.ts",
+  "gpu-node/tasks/frame-embeddings.ts",
   "gpu-node/serving/predictor.ts",
 ];
 
