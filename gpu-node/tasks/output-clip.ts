@@ -37,8 +37,8 @@ interface OutputClip {
 }
 
 /**
- * Writes a clip of the frames as they are run, and stores it. Null where there is no frame, and of a
- * canceled run. All frames are taken unless the writing fails.
+ * Writes a clip of the frames as they are run, and stores it. Null where there is no frame, and of
+ * a canceled run. All frames are taken unless the writing fails.
  */
 export async function storeOutputClip(
   frames: AsyncGenerator<RanFrame>,

@@ -185,8 +185,8 @@ export const WorkflowVideoAnswer = z.object({
   left_out: z.object({ frames: int32(), effects: int32(), images: int32() }),
   warnings: Warnings,
   /**
-   * The clip of an output's images: of the frames that are answered. Only where it was asked for, by
-   * nodes that make such, and not of a canceled run, nor of one without frames.
+   * The clip of an output's images on the frames that are answered. Only where it was asked for,
+   * by nodes that make such, and not of a canceled run, nor of one without frames.
    */
   annotated: StoredObject.extend({
     /** Frames on which the output was null: the clip has the frame as it came. */

@@ -198,11 +198,11 @@ describe.skipIf(!found)("the clip of an output", () => {
       still = done > 0 && done === before ? still + 1 : 0;
       before = done;
     }
-    const most = done;
+    const doneMax = done;
     writeFileSync(go, "");
     const result = await running;
     expect([result.frames.length, shown(result).times.length]).toEqual([20, 20]);
-    expect(most).toBeLessThan(4);
+    expect(doneMax).toBeLessThan(4);
   });
 
   it("is none of a run that is canceled", async () => {

@@ -1,6 +1,7 @@
 // The clip of a workflow's output over HTTP, with a node that answers as the test says. Goal: it is
-// given as long as its run's record is there, counts towards the storage, is refused before anything
-// is run where the output is no image, and a node is believed of it no further than the store goes.
+// given as long as its run's record is there, counts towards the storage, is refused before
+// anything is run where the output is no image, and a node is believed no further than the store
+// goes.
 
 import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, expect, it } from "vitest";

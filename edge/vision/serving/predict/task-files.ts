@@ -14,20 +14,20 @@ export const folderOf = (workspaceId: string) => `ws/${workspaceId}/predictions/
 export const annotatedTarget = (workspaceId: string) =>
   target(`${folderOf(workspaceId)}${crypto.randomUUID()}.mp4`, "video/mp4");
 
-type Annotated = Pick<TaskResult<"predict">, "annotated">["annotated"];
+type ClipObject = TaskResult<"predict">["annotated"];
 type AnnotatedPayload = Pick<TaskPayload<"predict">, "annotated">;
 
 /** The address of an annotated clip for its reader; null where there is none. */
 export const annotatedUrl = async (
   parts: SigningParts,
-  annotated: Annotated,
+  annotated: ClipObject,
 ): Promise<string | null> => (annotated ? presignGet(parts, annotated.key) : null);
 
 /** What is wrong with the annotated clip that a node says it wrote, or null; none is fine. */
 export async function annotatedProblem(
   { bucket }: Pick<Parts, "bucket">,
   task: Task,
-  annotated: Annotated,
+  annotated: ClipObject,
 ): Promise<string | null> {
   const { annotated: asked } = task.payload as AnnotatedPayload;
   if (!annotated) return null;

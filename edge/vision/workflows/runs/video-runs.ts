@@ -51,8 +51,8 @@ export function imageInput(
 }
 
 /**
- * Fails with `invalid_request` where a plan has no output of a name, or another value than one image
- * there, before anything is run.
+ * Fails with `invalid_request` where a plan has no output of a name, or one there that is not a
+ * single image.
  */
 export function checkAnnotated({ outputs }: WorkflowPlan, named: string | undefined): void {
   const images = outputs
