@@ -75,6 +75,7 @@ export const clipQuery = {
   annotated_output: z
     .string()
     .regex(INPUT_FORM)
+    .max(64)
     .optional()
     .meta({
       description:
