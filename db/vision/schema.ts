@@ -286,10 +286,10 @@ export const task = pgTable(
       .on(table.workspaceId, table.priority.desc(), table.availableAt, table.place)
       .where(sql`state = 'queued'`),
     index("task_lease").on(table.leaseUntil).where(sql`state = 'running'`),
-    // Predictions whose clips with drawn boxes lie in the store.
+    // Predictions and runs of workflows whose annotated clips lie in the store.
     index("task_annotated")
       .on(table.workspaceId)
-      .where(sql`kind = 'predict' AND state = 'finished' AND payload ? 'annotated'`),
+      .where(sql`state = 'finished' AND payload ? 'annotated'`),
     index("task_subject").on(table.subject, table.kind),
     // Whether a queue moves is asked of each kind whose first in line waits for long.
     index("task_claimed").on(table.kind, table.claimedAt).where(sql`claimed_at IS NOT NULL`),

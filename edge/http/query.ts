@@ -2,8 +2,8 @@
 // mistyped must not be passed over: a read with `asof=` would answer with the latest data.
 
 import type { Context } from "hono";
-import { nearest } from "../../shared/detector/vocabulary.ts";
 import { ISSUES_MAX, type Issue } from "./issues.ts";
+import { meantName } from "./unknown-fields.ts";
 
 /**
  * A problem for each query parameter of a request that its route does not declare, or that comes
@@ -21,7 +21,7 @@ export function parameterIssues(context: Context, declared: readonly string[]): 
     .filter((name) => !declared.includes(name))
     .map((name, index) => {
       // A comparison with all known names costs some thousands of operations.
-      const meant = index < ISSUES_MAX ? nearest(name, declared) : null;
+      const meant = index < ISSUES_MAX ? meantName(name, declared) : null;
       const known =
         declared.length > 0 ? `this route knows ${declared.join(", ")}` : "none is known";
       const advice = meant ? `did you mean ${meant}?` : known;

@@ -1,6 +1,7 @@
 // Fields of a JSON body that its schema does not know. Each is refused by name, with the name that
 // was probably meant: a setting that is mistyped, or called as another tool calls it, must not be
-// passed over. That the objects of a body are closed is checked when its route is added.
+// passed over. Queries and forms name what was meant by the same table. That the objects of a body
+// are closed is checked when its route is added.
 
 import type { z } from "@hono/zod-openapi";
 import { nearest } from "../../shared/detector/vocabulary.ts";
@@ -21,6 +22,8 @@ const OTHER_NAMES: Readonly<Record<string, readonly string[]>> = {
   weights: ["pretrained", "weight"],
   augment: ["augmentation"],
   conf: ["threshold", "confidence"],
+  confidence_threshold: ["threshold", "confidence"],
+  score_threshold: ["threshold", "confidence"],
   confidence: ["threshold"],
   threshold: ["confidence"],
   score: ["confidence"],
@@ -33,16 +36,24 @@ const OTHER_NAMES: Readonly<Record<string, readonly string[]>> = {
   class_name: ["class"],
   class: ["class_name"],
   box: ["bbox"],
+  xyxy: ["bbox"],
+  point_coords: ["points"],
+  zone: ["polygon"],
   segmentation: ["polygon"],
   mask: ["polygon"],
   video_id: ["video_ids", "videos"],
   id: ["job_id", "model_id"],
 };
 
+/** Which of the known names was probably meant by another one, or null. */
+export function meantName(name: string, known: readonly string[]): string | null {
+  const named = Object.hasOwn(OTHER_NAMES, name) ? (OTHER_NAMES[name] ?? []) : [];
+  return named.find((one) => known.includes(one)) ?? nearest(name, known);
+}
+
 /** The problem of a field beside those that are known, with what was probably meant. */
 export function unknownFieldProblem(name: string, known: readonly string[]): string {
-  const named = Object.hasOwn(OTHER_NAMES, name) ? (OTHER_NAMES[name] ?? []) : [];
-  const meant = named.find((one) => known.includes(one)) ?? nearest(name, known);
+  const meant = meantName(name, known);
   const all = known.length > 0 ? `known are ${known.join(", ")}` : "none is known";
   return `unknown field; ${meant ? `did you mean ${meant}?` : all}`;
 }

@@ -386,6 +386,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "serveWorkflow.dry_run": "true",
   "serveWorkflow.stream": "south-gate",
   frames_input: "image",
+  annotated_output: "image",
   "runWorkflowOnVideo.body": { definition: looking, file: "crossing.mp4" },
   "serveWorkflowOnVideo.slug": "north-look",
   "serveWorkflowOnVideo.body": { file: "crossing.mp4" },

@@ -267,7 +267,6 @@ export const MEANINGS: Readonly<Record<string, string>> = {
   role: "what the member may do: each role may do what those before it may",
   run_id: "the training run",
   running: "tasks that a node works on",
-  score: "how sure the segmenter is of the mask, 0 to 1",
   seconds: "seconds that it took",
   "finishTask.seconds": "seconds until it is given again",
   "outcome.seconds": "seconds until it is given again",

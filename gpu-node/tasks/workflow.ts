@@ -2,7 +2,6 @@
 // each with the state that the frame before has left.
 
 import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
-import type { WorkflowFailureReport } from "../../shared/tasks/workflow-task.ts";
 import type { WorkflowRun } from "../../shared/workflow/execution.ts";
 import type { KeyedValue } from "../../shared/workflow/plan.ts";
 import { TaskFailure } from "../base/failure.ts";
@@ -17,6 +16,7 @@ import {
   type SessionServices,
 } from "../workflows/session.ts";
 import { VideoTally } from "../workflows/video-tally.ts";
+import { type RanFrame, storeOutputClip } from "./output-clip.ts";
 import type { RunnerContext } from "./runner-context.ts";
 import { lookAtImage } from "./sam-objects.ts";
 import { wantedFrames } from "./wanted-frames.ts";
@@ -63,27 +63,41 @@ async function withFiles<Result>(
   }
 }
 
-/** Does a `workflow_video` task; a canceled one gives the frames that were done. */
+/**
+ * Does a `workflow_video` task; a canceled one gives the frames that were done, without a clip of
+ * them.
+ */
 export async function runVideo(payload: Payload, context: RunnerContext): Promise<Result> {
   const started = performance.now();
-  const { images, video, frames_input } = payload;
+  const { images, video, frames_input, annotated_output: output, annotated: target } = payload;
   const services = servicesOf(context);
   const session = new Session(payload, services);
   const input = session.plan.inputs.find(({ name }) => name === frames_input);
   if (input?.kind !== "image") {
     throw new TaskFailure("invalid_request", `${frames_input} is no input that takes an image`);
   }
+  const planned = session.plan.outputs.find(({ name }) => name === output);
+  if (output !== undefined && (planned?.kind !== "image" || planned.lineage.length > 0)) {
+    throw new TaskFailure("invalid_request", `${output} is no output that is one image`);
+  }
   const footage = await openFootage(context, video);
   try {
     const { wanted, leftOut } = wantedFrames(footage, payload);
     const tally = new VideoTally(payload.state);
-    const failure = await withFiles(images, context, (files) =>
-      runFrames({ session, files, footage, wanted, payload, services }, context, tally),
-    );
-    const { left_out, ...told } = tally.told();
+    const clip = await withFiles(images, context, async (files) => {
+      const run = { session, files, footage, wanted, payload, services };
+      const frames = runFrames(run, context, tally);
+      if (output !== undefined && target) {
+        return storeOutputClip(frames, { output, footage, wanted, target }, context);
+      }
+      while (!(await frames.next()).done);
+      return null;
+    });
+    const { left_out, warnings, ...told } = tally.told();
     return {
       ...told,
-      failure,
+      warnings: [...warnings, ...(clip?.warnings ?? [])],
+      ...(clip ? { annotated: clip.annotated } : {}),
       width: footage.width,
       height: footage.height,
       left_out: { frames: leftOut, ...left_out },
@@ -103,22 +117,25 @@ interface FramesRun {
   services: SessionServices;
 }
 
-/** Runs the frames in their order; says why it ended before the last one, null where it did not. */
-async function runFrames(
+/**
+ * Runs the frames in their order, each once it is asked for and some ahead. The tally says why it
+ * ended before the last one, where it did.
+ */
+async function* runFrames(
   { session, files, footage, wanted, payload, services }: FramesRun,
   { cancel, progress }: Pick<RunnerContext, "cancel" | "progress">,
   tally: VideoTally,
-): Promise<WorkflowFailureReport | null> {
+): AsyncGenerator<RanFrame> {
   const { frames_input, video } = payload;
   // A run that is not waited for any more ends with the others.
   const stop = new AbortController();
   const signal = AbortSignal.any([cancel, stop.signal]);
-  const inFlight: Promise<{ index: number; run: WorkflowRun }>[] = [];
-  const takeFirst = async () => {
-    const ran = await inFlight.shift();
-    if (!ran) return;
-    await tally.add(ran.index, secondsOf(footage, ran.index), ran.run);
+  const inFlight: Promise<Omit<RanFrame, "outputs"> & { run: WorkflowRun }>[] = [];
+  const take = async (running: (typeof inFlight)[number]): Promise<RanFrame> => {
+    const { index, image, run } = await running;
+    await tally.add(index, secondsOf(footage, index), run);
     progress({ done: tally.count, total: wanted.length, detail: {} });
+    return { index, image, outputs: run.outputs };
   };
   const { isStateful, hasEffects } = session.plan;
   // Sinks remember what they have asked for.
@@ -127,7 +144,7 @@ async function runFrames(
     // Everything but the frames is read once; a first frame stands in for them.
     let values: ReadonlyMap<string, KeyedValue> | null = null;
     for await (const { index, image } of footage.read(wanted)) {
-      if (cancel.aborted) return null;
+      if (cancel.aborted) return;
       const key = `frame ${index} of ${video.key}`;
       const frame = { value: rootImage(image), key };
       values ??= await session.readValues([...files, new GivenFrame(frames_input, frame)]);
@@ -135,17 +152,16 @@ async function runFrames(
       const now = 1_000 * secondsOf(footage, index);
       const running = session
         .run(inputs, { state: tally.state, now, signal, isCached: false })
-        .then((ended) => ({ index, run: ended }));
+        .then((ended) => ({ index, image, run: ended }));
       // Whoever waits for it hears of its failure, also where that is later.
       running.catch(() => {});
       inFlight.push(running);
-      if (inFlight.length >= atOnce) await takeFirst();
+      const oldest = inFlight.length >= atOnce ? inFlight.shift() : undefined;
+      if (oldest) yield await take(oldest);
     }
-    while (inFlight.length > 0) await takeFirst();
-    return null;
+    for (const running of inFlight) yield await take(running);
   } catch (thrown) {
-    if (cancel.aborted) return null;
-    return failureReport(thrown, services);
+    if (!cancel.aborted) tally.failure = failureReport(thrown, services);
   } finally {
     stop.abort();
   }

@@ -10,7 +10,7 @@ import {
   type SegmenterParameters,
   segmenterModel,
 } from "../../shared/workflow/blocks/model-blocks.ts";
-import type { Detections, PointValue, WorkflowObject } from "../../shared/workflow/values.ts";
+import type { ClickValue, Detections, WorkflowObject } from "../../shared/workflow/values.ts";
 import { clip } from "../media/geometry.ts";
 import type { RgbImage } from "../media/image.ts";
 import type { Predictors } from "../serving/predictors.ts";
@@ -80,7 +80,7 @@ interface SegmenterInputs {
   image: NodeImage;
   prompts?: readonly string[];
   exemplars?: Detections;
-  points?: readonly PointValue[];
+  points?: readonly ClickValue[];
   boxes?: Detections;
   threshold: number;
 }
@@ -158,9 +158,11 @@ function searchesOf({ image, prompts, exemplars, points, boxes }: SegmenterInput
     found.push({ prompt: { kind: "exemplar", class_name: name, exemplars: own }, object: null });
   }
   if (points && points.length > 0) {
-    const clicks = points.map((point): Point => {
-      const [x, y] = pointOn(image.frame, point);
-      return { x, y, label: 1 };
+    const clicks = points.map((click): Point => {
+      const { label, ...at } =
+        "label" in click ? click : { x: click[0], y: click[1], label: 1 as const };
+      const [x, y] = pointOn(image.frame, [at.x, at.y]);
+      return { x, y, label };
     });
     const prompt = {
       kind: "points",

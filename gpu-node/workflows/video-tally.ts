@@ -5,6 +5,7 @@ import {
   VIDEO_BYTES_MAX,
   VIDEO_EFFECTS_MAX,
   VIDEO_STATE_BYTES_MAX,
+  type WorkflowFailureReport,
   type WorkflowStepReport,
   type WorkflowVideoAnswer,
 } from "../../shared/tasks/workflow-task.ts";
@@ -20,7 +21,10 @@ const WARNINGS_MAX = 200;
 const NO_IMAGES = "Images are left out of the outputs of a video: they are null.";
 
 /** A result but for the footage's own. */
-type VideoSum = Pick<WorkflowVideoAnswer, "frames" | "steps" | "effects" | "state" | "warnings"> & {
+type VideoSum = Pick<
+  WorkflowVideoAnswer,
+  "failure" | "frames" | "steps" | "effects" | "state" | "warnings"
+> & {
   left_out: Omit<WorkflowVideoAnswer["left_out"], "frames">;
 };
 
@@ -28,6 +32,8 @@ type VideoSum = Pick<WorkflowVideoAnswer, "frames" | "steps" | "effects" | "stat
 export class VideoTally {
   /** As the last frame has left it. */
   state: WorkflowVideoAnswer["state"];
+  /** Why the run ended before the last frame; null where it did not. */
+  failure: WorkflowFailureReport | null = null;
   readonly #frames: WorkflowVideoAnswer["frames"] = [];
   readonly #steps = new Map<string, WorkflowStepReport>();
   readonly #effects: WorkflowVideoAnswer["effects"] = [];
@@ -85,6 +91,7 @@ export class VideoTally {
     // Nobody goes on from it, and a result that is too large has none of its frames.
     const isStateTold = Buffer.byteLength(JSON.stringify(this.state)) <= VIDEO_STATE_BYTES_MAX;
     return {
+      failure: this.failure,
       frames: this.#frames,
       steps: [...this.#steps.values()],
       effects: this.#effects,

@@ -92,15 +92,13 @@ export const FrameDetections = z.object({
 export type FrameDetections = z.infer<typeof FrameDetections>;
 
 /** A mask in the three forms that users ask for. */
-export const Mask = z
-  .object({
-    png: z.string().meta({ description: "base64 PNG, one channel, 255 on the object" }),
-    rle: Rle,
-    polygon: z.array(z.number()),
-    bbox: Bbox,
-    score: z.number().min(0).max(1),
-  })
-  .meta({ id: "Mask" });
+export const Mask = z.object({
+  png: z.string().meta({ description: "base64 PNG, one channel, 255 on the object" }),
+  rle: Rle,
+  polygon: z.array(z.number()),
+  bbox: Bbox,
+  score: z.number().min(0).max(1),
+});
 export type Mask = z.infer<typeof Mask>;
 
 const videoSource = { video: ObjectSource, video_id: z.string() };

@@ -5,7 +5,7 @@
 import { z } from "zod";
 import { InlinedDefinition, Json } from "../workflow/definition.ts";
 import { Uncut } from "./predict-task.ts";
-import { ModelSource, ObjectSource } from "./task-objects.ts";
+import { ModelSource, ObjectSource, ObjectTarget, StoredObject } from "./task-objects.ts";
 
 /** Bytes of all images of a run's answer, as they stand in it: below what the line takes. */
 export const ANSWER_IMAGE_BYTES_MAX = 3 * 1024 * 1024;
@@ -94,6 +94,9 @@ export const WorkflowVideoTask = z.object({
   frames_max: z.number().int().positive(),
   uncut: Uncut,
   origin: WorkflowOrigin.nullable(),
+  /** The output whose images become a clip, and where that goes; absent: none is made. */
+  annotated_output: Name.optional(),
+  annotated: ObjectTarget.optional(),
 });
 export type WorkflowVideoTask = z.infer<typeof WorkflowVideoTask>;
 
@@ -181,6 +184,14 @@ export const WorkflowVideoAnswer = z.object({
   /** Frames beyond `frames_max`, effects beyond their bound, images of outputs. */
   left_out: z.object({ frames: int32(), effects: int32(), images: int32() }),
   warnings: Warnings,
+  /**
+   * The clip of an output's images on the frames that are answered. Only where it was asked for,
+   * by nodes that make such, and not of a canceled run, nor of one without frames.
+   */
+  annotated: StoredObject.extend({
+    /** Frames on which the output was null: the clip has the frame as it came. */
+    frames_without_output: int32(),
+  }).optional(),
   seconds: z.number().min(0),
 });
 export type WorkflowVideoAnswer = z.infer<typeof WorkflowVideoAnswer>;

@@ -7,7 +7,7 @@ import { digestOf } from "./digest.ts";
 import { type Atom, itemOf, KIND_MEANINGS, type Kind } from "./kinds.ts";
 import { isShallow, NESTING_MAX } from "./nesting.ts";
 import type { KeyedValue } from "./plan.ts";
-import { Detections, LineValue, ModelName, PointValue, ZoneValue } from "./values.ts";
+import { ClickValue, Detections, LineValue, ModelName, PointValue, ZoneValue } from "./values.ts";
 
 const withField = (field: "mask" | "track_id") =>
   Detections.refine(({ objects }) => objects.every((object) => object[field] !== undefined), {
@@ -24,6 +24,7 @@ const SCHEMAS: Readonly<Record<Exclude<Atom, "image">, z.ZodType>> = {
   boolean: z.boolean(),
   list: z.array(JsonValue),
   point: PointValue,
+  click: ClickValue,
   line: LineValue,
   zone: ZoneValue,
   detections: Detections,

@@ -2,7 +2,7 @@
 // makes new ones, so that any step may read what any other has made.
 
 import { z } from "zod";
-import { Bbox, Rle } from "../shapes.ts";
+import { Bbox, Point, Rle } from "../shapes.ts";
 import type { Atom, Kind } from "./kinds.ts";
 
 /** Pixels of the root image, which may lie outside of it. */
@@ -14,9 +14,23 @@ export type PointValue = z.infer<typeof PointValue>;
  */
 export const LineValue = z.tuple([PointValue, PointValue]);
 export type LineValue = z.infer<typeof LineValue>;
-/** Corners of a polygon, in order; the last one is joined to the first. */
-export const ZoneValue = z.array(PointValue).min(3).max(1_000);
+const Corners = z.array(PointValue).min(3).max(1_000);
+/** Numbers of a flat polygon in twos; what is no such stays. */
+const inTwos = (value: unknown): unknown =>
+  Array.isArray(value) && value.length > 0 && value.every((one) => typeof one === "number")
+    ? Array.from({ length: Math.ceil(value.length / 2) }, (_, index) =>
+        value.slice(2 * index, 2 * index + 2),
+      )
+    : value;
+/**
+ * Corners of a polygon, in order; the last one is joined to the first. It is also read flat, x and
+ * y in turn, as the polygons of annotations and masks are.
+ */
+export const ZoneValue = z.preprocess(inTwos, Corners);
 export type ZoneValue = z.infer<typeof ZoneValue>;
+/** A point on an object, or a click as routes take it, whose label says whether it is on it. */
+export const ClickValue = z.union([PointValue, Point]);
+export type ClickValue = z.infer<typeof ClickValue>;
 
 const side = () => z.number().int().min(1).max(100_000);
 
@@ -76,6 +90,7 @@ interface AtomValues {
   boolean: boolean;
   list: unknown[];
   point: PointValue;
+  click: ClickValue;
   line: LineValue;
   zone: ZoneValue;
   image: WorkflowImage;

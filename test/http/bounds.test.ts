@@ -114,7 +114,7 @@ const OPEN: Record<string, Record<string, string>> = {
     "previewLabels.exemplars[].bbox*": ANY_BOX,
     "segmentPoints.bbox*": ANY_BOX,
     "predictSam.bbox*": ANY_BOX,
-    "predictSam.boxes[][]*": ANY_BOX,
+    "predictSam.boxes[]*": ANY_BOX,
     "predictSam.exemplars[].bbox*": ANY_BOX,
     "predictSamVideo.exemplars[].bbox*": ANY_BOX,
     "finishTask.outcome.result*": KIND,

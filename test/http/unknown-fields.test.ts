@@ -30,6 +30,7 @@ describe("a field that is not known", () => {
     ["batch", 4, "batch_size"],
     ["image_siz", 64, "image_size"],
     ["imageSize", 64, "image_size"],
+    ["point_coords", [], "points"],
   ])("%s is refused with the one that was meant", (name, value, meant) => {
     expect(issues({ [name]: value })).toEqual([[name, `unknown field; did you mean ${meant}?`]]);
   });

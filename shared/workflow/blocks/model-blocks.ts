@@ -97,7 +97,7 @@ const segmenter = defineBlock({
       meaning: "objects on the image whose like is looked for, by class",
       optional: true,
     },
-    points: { kind: "list<point>", meaning: "points on one object", optional: true },
+    points: { kind: "list<click>", meaning: "clicks on one object, or off it", optional: true },
     boxes: { kind: "detections", meaning: "boxes around one object each", optional: true },
     threshold: {
       kind: "number",

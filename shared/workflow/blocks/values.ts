@@ -44,7 +44,8 @@ const PlainKind = z
 function ofKind(value: unknown, kind: PlainKind): unknown {
   if (value === null || value === undefined) return null;
   if (kind === "json") return value;
-  if (PLAIN[kind].safeParse(value).success) return value;
+  const read = PLAIN[kind].safeParse(value);
+  if (read.success) return read.data;
   throw new BlockFailure(`the result is not of the kind ${kind}`);
 }
 
@@ -68,7 +69,7 @@ const constant = defineBlock({
     inputs: {},
     outputs: { value: ["cat", "dog"] },
   },
-  run: ({ parameters }) => ({ outputs: { value: parameters.value } }),
+  run: ({ parameters: { kind, value } }) => ({ outputs: { value: ofKind(value, kind) } }),
 });
 
 /** What stands in a value behind names of members and indexes of items; null for nothing. */

@@ -2,7 +2,6 @@
 // its true time, its boxes are where they were found in their class's colour, and what is found is
 // the same with the drawing and without.
 
-import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -15,6 +14,7 @@ import type { TaskResult } from "../../../shared/tasks/tasks.ts";
 import { clip, TOOLS, toolsOrSay, variableRate } from "../../support/clips.ts";
 import type { NodeService } from "../../support/node-service.ts";
 import { beforeEachTask } from "../../support/node-tasks.ts";
+import { distance, shownVideo } from "../../support/shown-video.ts";
 import { generatedModel } from "../../support/weights.ts";
 
 const found = toolsOrSay();
@@ -35,48 +35,11 @@ const grey = () =>
     ...["-c:v", "libx264", "-pix_fmt", "yuv420p"],
   );
 
-interface ShownVideo {
-  width: number;
-  /** Seconds of each frame. */
-  times: number[];
-  at(frame: number, x: number, y: number): number[];
-}
-
 /** A stored video as a player shows it. */
-function decodedOf(key: string): ShownVideo {
-  const path = join(dir, "made.mp4");
-  writeFileSync(path, service.objects.get(key) as Buffer);
-  const ffprobe = TOOLS?.ffprobe ?? "ffprobe";
-  const shown = ["-show_entries", "stream=codec_type,width,height:frame=pts_time", "-of", "json"];
-  const { streams, frames } = JSON.parse(
-    execFileSync(ffprobe, ["-v", "error", ...shown, path]).toString(),
-  );
-  // Without the input's sound.
-  expect(streams).toMatchObject([{ codec_type: "video" }]);
-  const [{ width, height }] = streams;
-  const pixels = execFileSync(
-    TOOLS?.ffmpeg ?? "ffmpeg",
-    [
-      ...["-v", "quiet", "-i", path, "-fps_mode", "passthrough"],
-      ...["-f", "rawvideo", "-pix_fmt", "rgb24", "pipe:1"],
-    ],
-    { maxBuffer: 1024 ** 3 },
-  );
-  expect(pixels.length).toBe(frames.length * width * height * 3);
-  return {
-    width,
-    times: frames.map((frame: { pts_time: string }) => Number(frame.pts_time)),
-    at: (frame, x, y) => {
-      const from = ((frame * height + y) * width + x) * 3;
-      return [...pixels.subarray(from, from + 3)];
-    },
-  };
-}
+const decodedOf = (key: string) => shownVideo(service.objects.get(key) as Buffer);
 
 const rgbOf = (colour = "") =>
   [1, 3, 5].map((from) => Number.parseInt(colour.slice(from, from + 2), 16));
-const distance = (one: number[], other: number[]) =>
-  Math.max(...one.map((value, channel) => Math.abs(value - (other[channel] ?? 0))));
 
 describe.skipIf(!found)("an annotated video", () => {
   it("has the boxes of each frame on their pixels, and nothing on a frame without", async () => {

@@ -236,7 +236,7 @@ describe("the answer to clicks", () => {
 
   it("is shown where it is one", async () => {
     const { said, told } = await ask(mask());
-    expect([said, told]).toMatchObject(["finished", { mask: { score: 1 }, alternatives: [] }]);
+    expect([said, told]).toMatchObject(["finished", { mask: { confidence: 1 }, alternatives: [] }]);
   });
 });
 

@@ -14,6 +14,7 @@ import { startNode } from "../../support/gpu-node.ts";
 import { form } from "../../support/media.ts";
 import { type Receiver, startReceiver } from "../../support/receiver.ts";
 import { registerModel } from "../../support/registered-model.ts";
+import { distance, shownVideo } from "../../support/shown-video.ts";
 import { createWorkflowWorld, type WorkflowWorld } from "../../support/workflow-world.ts";
 
 const SIGNING = "a-signing-secret-of-thirty-signs";
@@ -151,8 +152,19 @@ const lines: WorkflowDefinition = {
         ],
       },
     },
+    {
+      id: "draw",
+      type: "draw_boxes@1",
+      parameters: {
+        image: "$inputs.frame",
+        detections: "$steps.track.tracks",
+        colour: "#ffffff",
+        thickness: 4,
+      },
+    },
   ],
   outputs: [
+    { name: "drawn", value: "$steps.draw.image" },
     { name: "west_in", value: "$steps.west.count_in" },
     { name: "west_out", value: "$steps.west.count_out" },
     { name: "east_in", value: "$steps.east.count_in" },
@@ -253,20 +265,34 @@ it.skipIf(!tools)(
     await w.engineer.ok("POST", "/workflows", { ...counting, definition: lines });
     await deploy("lines");
     const clip = new Uint8Array(readFileSync(rectangles(4)));
-    const path = "/workflows/serve/lines/video?wait_seconds=90&frames_max=100";
+    const path =
+      "/workflows/serve/lines/video?wait_seconds=90&frames_max=100&annotated_output=drawn";
     const video = VideoRun.parse(await w.engineer.ok("POST", path, form({ content: clip })));
     expect(video).toMatchObject({ slug: "lines", version: 1, status: "completed", effects: [] });
     // The red one, 30 pixels wide, moves right by 2 pixels a frame from x = 10 on; the green one
     // stands. It is past x = 45 from frame 18 on, and past x = 55 from frame 23 on.
     expect(video.frames).toHaveLength(40);
     const counts = (index: number) => video.frames?.[index]?.outputs;
-    expect(counts(15)).toEqual({ west_in: 0, west_out: 0, east_in: 0, east_out: 0 });
+    expect(counts(15)).toEqual({ drawn: null, west_in: 0, west_out: 0, east_in: 0, east_out: 0 });
     expect(counts(20)).toMatchObject({ west_in: 1, east_out: 0 });
-    expect(counts(39)).toEqual({ west_in: 1, west_out: 0, east_in: 0, east_out: 1 });
+    expect(counts(39)).toMatchObject({ west_in: 1, west_out: 0, east_in: 0, east_out: 1 });
+    // Its boxes are drawn where the red one is, on every frame that its tracker has it.
+    const { annotated_video_url: url = null, ...ended } = video;
+    const file = new Uint8Array(await (await fetch(url ?? "")).arrayBuffer());
+    const [made, before] = [shownVideo(file), shownVideo(clip)];
+    expect(made).toMatchObject({ width: 160, height: 120 });
+    expect(made.times).toEqual(video.frames?.map(({ time }) => time));
+    for (const index of [10, 25, 39]) {
+      const [x, y] = [10 + 2 * index, 30];
+      expect(distance(made.at(index, x, y), [255, 255, 255])).toBeLessThan(90);
+      expect(distance(before.at(index, x, y), [255, 255, 255])).toBeGreaterThan(150);
+      expect(distance(made.at(index, 150, 10), before.at(index, 150, 10))).toBeLessThan(20);
+    }
     const read = VideoRun.parse(await w.viewer.ok("GET", `/workflows/runs/${video.run_id}`));
-    expect(read).toEqual(video);
+    // Each look gives an address of its own.
+    expect(read).toEqual({ ...ended, annotated_video_url: expect.stringContaining(".mp4") });
     const left = await w.world.media.list({ prefix: `ws/${w.workspaceId}/predictions/` });
-    expect(left.objects).toEqual([]);
+    expect(left.objects.map(({ size }) => size)).toEqual([file.length]);
   },
   STORY_MS,
 );

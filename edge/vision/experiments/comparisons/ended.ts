@@ -13,7 +13,7 @@ import {
 import type { TaskPayload } from "../../../../shared/tasks/tasks.ts";
 import { discardObjects } from "../../base/discard.ts";
 import type { Parts } from "../../base/parts.ts";
-import { folderOf } from "../../serving/predict/predictions.ts";
+import { folderOf } from "../../serving/predict/task-files.ts";
 import { boxProblem } from "../../tasks/nodes/detections.ts";
 import { attemptKey } from "../../tasks/objects.ts";
 import type { Task } from "../../tasks/queue/queue.ts";

@@ -1,9 +1,9 @@
 // What a run of a comparison is asked: as a JSON body, or as a form with a file. Of a form what
 // says whose it is comes before the file, which is stored as it comes.
 
-import { nearest } from "../../../../shared/detector/vocabulary.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import { invalidRequest, issuesOf } from "../../../http/issues.ts";
+import { meantName } from "../../../http/unknown-fields.ts";
 import { allow, type Caller, workspaceFor, workspacesOf } from "../../auth/scope.ts";
 import type { Parts } from "../../base/parts.ts";
 import { findJob } from "../../labeling/jobs/jobs.ts";
@@ -140,7 +140,7 @@ function parsed(given: Readonly<Record<string, string>>): RunBody {
 
 function unknownField(name: string): Failure {
   const known = ["file", ...FIELD_NAMES];
-  const meant = nearest(name, known);
+  const meant = meantName(name, known);
   const advice = meant ? `did you mean ${meant}?` : `this form knows ${known.join(", ")}`;
   return invalid(`${name.slice(0, 64)}: unknown field; ${advice}`);
 }

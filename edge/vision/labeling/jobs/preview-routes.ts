@@ -2,6 +2,7 @@
 
 import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
+import { Prediction } from "../../../../shared/shapes.ts";
 import { Mask } from "../../../../shared/tasks/tasks.ts";
 import { Annotation } from "../../../../shared/wire/labeling.ts";
 import { frameId } from "../../../../shared/wire/vision.ts";
@@ -14,6 +15,10 @@ import { framesOf } from "./frame-references.ts";
 import { previewFrames, segmentFrame } from "./previews.ts";
 
 const tag = "Labeling";
+/** A mask as users are told of it: how sure it is has the name that it has of every object. */
+const ClickedMask = Mask.omit({ score: true })
+  .extend({ confidence: Prediction.shape.confidence })
+  .meta({ id: "Mask" });
 const Preview = z.object({
   previews: z.array(
     z.object({
@@ -74,7 +79,11 @@ export const previewRoutes: readonly Route[] = [
       answers: {
         200: json(
           "the best mask",
-          z.object({ mask: Mask, alternatives: z.array(Mask), segmenter: z.string() }),
+          z.object({
+            mask: ClickedMask,
+            alternatives: z.array(ClickedMask),
+            segmenter: z.string(),
+          }),
         ),
       },
       errors: ["not_found", "state_conflict", "prompt_unknown", "task_failed", "no_node"],
@@ -90,7 +99,8 @@ export const previewRoutes: readonly Route[] = [
       allow(caller, video.workspaceId, "annotator");
       const named = { video, frame: frames[0] as number };
       const { masks, segmenter } = await segmentFrame(parts, named, body);
-      const [mask, ...alternatives] = masks;
+      const told = masks.map(({ score, ...mask }) => ({ ...mask, confidence: score }));
+      const [mask, ...alternatives] = told;
       if (!mask) throw new Failure("task_failed", "the segmenter found no object there");
       return context.json({ mask, alternatives, segmenter }, 200);
     },

@@ -135,6 +135,9 @@ const ofItsMaker =
 
 const OWN = sql`workspace_id`;
 
+/** Tasks whose annotated clips are there, as long as their rows: the index has this, too. */
+export const HAS_ANNOTATED = sql.raw("state = 'finished' AND payload ? 'annotated'");
+
 /**
  * Bytes that the videos, open uploads, archives that are imported, weights files, models, exported
  * models, training runs, results of comparisons, versions of datasets and annotated clips of
@@ -161,8 +164,7 @@ const usedBytes = (isChosen: WorkspaceFilter, now: number) => sql`(
         WHERE m.workspace_id = r.workspace_id AND m.storage_key = one->>'key')), 0)
     + coalesce((SELECT sum(bytes) FROM comparison_session WHERE ${isChosen(OWN)}), 0)
     + coalesce((SELECT sum((result->'annotated'->>'bytes')::bigint) FROM task
-      WHERE ${isChosen(OWN)} AND kind = 'predict' AND state = 'finished'
-        AND payload ? 'annotated'), 0)
+      WHERE ${isChosen(OWN)} AND ${HAS_ANNOTATED}), 0)
     + coalesce((SELECT sum(bytes) FROM dataset_version WHERE ${isChosen(OWN)}), 0)
     + coalesce((SELECT sum(bytes) FROM dataset_import
       WHERE ${isChosen(OWN)} AND state = 'running'), 0))`;

@@ -30,16 +30,15 @@ import {
   readSmallBody,
   SMALL_FORM_BYTES_MAX,
 } from "../../media/uploads/small-form.ts";
-import { checkQuota } from "../../media/videos/videos.ts";
+import { checkQuota, HAS_ANNOTATED } from "../../media/videos/videos.ts";
 import { type ModelRow, modelSource } from "../../models/registry.ts";
-import { presignGet, type SigningParts, source, target } from "../../tasks/objects.ts";
+import { type SigningParts, source } from "../../tasks/objects.ts";
 import type { NewTask, Task } from "../../tasks/queue/queue.ts";
 import { type FramesWish, framesOf } from "./clip-frames.ts";
 import { type HeldShare, openShare } from "./held-bytes.ts";
 import { subjectOf } from "./model-choice.ts";
+import { annotatedTarget, annotatedUrl, folderOf } from "./task-files.ts";
 
-/** Where the files of predictions lie. */
-export const folderOf = (workspaceId: string) => `ws/${workspaceId}/predictions/`;
 /** Bytes of a form beyond its file. */
 const ENVELOPE_BYTES = 1024 * 1024;
 
@@ -254,10 +253,6 @@ export interface PredictOptions extends FramesWish {
   annotated?: boolean;
 }
 
-/** Where the node puts a clip with its boxes drawn. */
-const annotatedTarget = (workspaceId: string) =>
-  target(`${folderOf(workspaceId)}${crypto.randomUUID()}.mp4`, "video/mp4");
-
 /** The task of a prediction. */
 export const predictTask = (
   model: ModelRow,
@@ -353,8 +348,7 @@ export async function findPrediction(
 ): Promise<VideoPrediction> {
   const row = await findClip(parts, "predict", { workspaces, predictionId });
   const { head, progress, tail, result } = clipRecord(row);
-  const video = result?.annotated;
-  const url = video ? await presignGet(parts, video.key) : null;
+  const url = await annotatedUrl(parts, result?.annotated);
   return {
     ...head,
     model_id: row.payload.model.model_id,
@@ -381,8 +375,6 @@ export const KEPT_PREDICTIONS = keep(task, "settledAt", {
   days: 1,
   where: sql`kind IN ${KINDS}`,
 });
-/** Tasks whose clips with drawn boxes are there, as long as their rows: the index has this, too. */
-const HAS_ANNOTATED = sql.raw("kind = 'predict' AND state = 'finished' AND payload ? 'annotated'");
 /** A file that no task uses is this old: its request has ended, however it did. */
 const ORPHAN_MS = HOUR;
 const ROUNDS = 60;

@@ -2,7 +2,6 @@
 // the words of the labeling routes. Each list may come as one JSON text, or as a field an entry.
 
 import { z } from "@hono/zod-openapi";
-import { nearest } from "../../../../shared/detector/vocabulary.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import { decimal } from "../../../../shared/scalars.ts";
 import { Bbox, PIXELS_MAX, Point } from "../../../../shared/shapes.ts";
@@ -11,6 +10,7 @@ import type { Clock } from "../../../../shared/time.ts";
 import { THRESHOLD_DEFAULT } from "../../../../shared/wire/labeling.ts";
 import { invalidRequest, issuesOf } from "../../../http/issues.ts";
 import { nullsAsNotGiven } from "../../../http/not-given.ts";
+import { meantName } from "../../../http/unknown-fields.ts";
 import type { Parts } from "../../base/parts.ts";
 import { ClassName } from "../../labeling/classes.ts";
 import {
@@ -193,7 +193,7 @@ const invalid = (detail: string) => new Failure("invalid_request", detail);
 
 function unknownField(name: string): Failure {
   const known = ["file", "crop", ...NAMES];
-  const meant = nearest(name, known);
+  const meant = meantName(name, known);
   const advice = meant ? `did you mean ${meant}?` : `this form knows ${known.join(", ")}`;
   return invalid(`${name.slice(0, 64)}: unknown field; ${advice}`);
 }
@@ -204,9 +204,12 @@ const list = <Items extends object>(items: Items, description: string, maxItems:
   maxItems,
   description,
 });
+const number = { type: "number" as const };
+/** As the schema of boxes in JSON bodies. */
 const box = {
   type: "array" as const,
-  items: { type: "number" as const },
+  prefixItems: [number, number, number, number],
+  items: number,
   minItems: 4,
   maxItems: 4,
   description: "[x1, y1, x2, y2] in pixels",

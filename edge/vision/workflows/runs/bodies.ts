@@ -72,6 +72,16 @@ export const clipQuery = {
   frames_input: z.string().regex(INPUT_FORM).max(64).optional().meta({
     description: "the input that takes the frames; its only required image when omitted",
   }),
+  annotated_output: z
+    .string()
+    .regex(INPUT_FORM)
+    .max(64)
+    .optional()
+    .meta({
+      description:
+        "an output whose value is one image, such as that of `draw_boxes@1`: the run also gives " +
+        "these images as a clip, `annotated_video_url`",
+    }),
   wait_seconds: whole(0, PREDICT_WAIT_SECONDS_MAX).default(60).meta({
     description: "the answer is waited for as long, then it is 202 and comes under its id",
   }),
@@ -152,6 +162,26 @@ export const VideoRun = z
       description: "frames beyond `frames_max`, effects beyond 100, images of outputs",
     }),
     warnings: WorkflowVideoAnswer.shape.warnings,
+    annotated_video_url: z
+      .url()
+      .nullable()
+      .optional()
+      .meta({
+        description:
+          "only where `annotated_output` is given: its images on the frames of `frames` as MP4 " +
+          "(H.264); signed for 15 minutes, null until the run ended, of a canceled run, of one " +
+          "without frames, and where the node's release makes none, which `warnings` says",
+      }),
+    frames_without_output: z
+      .number()
+      .int()
+      .nullable()
+      .optional()
+      .meta({
+        description:
+          "only where `annotated_output` is given: frames on which it is null, which the clip shows " +
+          "as they came; null where there is no clip",
+      }),
     seconds: VideoPrediction.shape.seconds,
     created_at: VideoPrediction.shape.created_at,
   })

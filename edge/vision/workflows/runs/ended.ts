@@ -5,7 +5,7 @@ import { BLOCKS } from "../../../../shared/workflow/blocks.ts";
 import { checkWorkflow } from "../../../../shared/workflow/check.ts";
 import type { Parts } from "../../base/parts.ts";
 import { cutProblem } from "../../serving/predict/clip-frames.ts";
-import { folderOf } from "../../serving/predict/predictions.ts";
+import { annotatedProblem, deleteTaskFiles } from "../../serving/predict/task-files.ts";
 import type { Task } from "../../tasks/queue/queue.ts";
 import { countUse } from "../usage.ts";
 import {
@@ -48,14 +48,19 @@ export async function sealWorkflow(
 
 /** Checks what a node says of a run over a clip; see `TaskHandlers.seal`. */
 export async function sealVideoRun(
-  _parts: Parts,
+  parts: Parts,
   task: Task,
   { result }: { result: unknown },
 ): Promise<string | null> {
   const payload = task.payload as TaskPayload<"workflow_video">;
-  const { frames, steps, effects, left_out } = result as TaskResult<"workflow_video">;
+  const { frames, steps, effects, left_out, annotated } = result as TaskResult<"workflow_video">;
   const cut = cutProblem(payload, left_out.frames);
   if (cut) return cut;
+  const unwritten = await annotatedProblem(parts, task, annotated);
+  if (unwritten) return unwritten;
+  if ((annotated?.frames_without_output ?? 0) > frames.length) {
+    return "the annotated video lacks an output on more frames than are answered";
+  }
   const asked = askedPlan(payload);
   if (!asked) return "its definition cannot be run any more";
   if (frames.length > payload.frames_max) return `over ${payload.frames_max} frames are answered`;
@@ -73,13 +78,10 @@ export async function sealVideoRun(
 }
 
 /** A run's task ended: its files are of no use any more. May be called again for the same task. */
-export async function workflowEnded({ bucket }: Parts, task: Task): Promise<void> {
+export function workflowEnded(parts: Parts, task: Task): Promise<void> {
   const { images } = task.payload as Payload;
   const video = (task.payload as Partial<TaskPayload<"workflow_video">>).video?.key ?? [];
-  const keys = images.map(({ file }) => file.key).concat(video);
-  // Never what is somebody's, should a run on it be asked for.
-  const own = keys.filter((key) => key.startsWith(folderOf(task.workspaceId)));
-  if (own.length > 0) await bucket.delete(own);
+  return deleteTaskFiles(parts, task, images.map(({ file }) => file.key).concat(video));
 }
 
 /**

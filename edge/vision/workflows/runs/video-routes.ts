@@ -27,7 +27,14 @@ import { imagesOf, requireWorkflowNode } from "./node-runs.ts";
 import { askedAdHoc, askedOfDeployed, deployedFor, inputsIn } from "./requests.ts";
 import { RUN_ERRORS } from "./routes.ts";
 import type { ServedRun } from "./runs.ts";
-import { cancelVideoRun, clipTask, findVideoRun, imageInput, isOver } from "./video-runs.ts";
+import {
+  cancelVideoRun,
+  checkAnnotated,
+  clipTask,
+  findVideoRun,
+  imageInput,
+  isOver,
+} from "./video-runs.ts";
 
 const tag = "Workflows";
 const FIELDS_BYTES_MAX = 12 * 1024 * 1024;
@@ -48,7 +55,11 @@ const HOW =
   "trackers, counters and limits of time go by the time of the frames. Answered with 202 and the " +
   "`run_id`, for `GET /workflows/runs/{run_id}`, unless it ends within `wait_seconds`. Images of " +
   "outputs are left out, and at most 100 effects are performed, once all has ended well. The file is " +
-  "deleted when the run ended; its result is kept for a day.";
+  "deleted when the run ended; its result is kept for a day. With `annotated_output` the images of an " +
+  "output come as `annotated_video_url`: an MP4 of the frames that were run, at their true times and " +
+  "without sound. It has the sides of its first image, and images of other sides are scaled into them, " +
+  "with black around. Of a run that failed it has the frames before, of a canceled one there is none. " +
+  "It is kept for a day, counts towards the storage, and may have 1 GiB.";
 
 const formBody = <Schema extends object>(schema: Schema) => ({
   required: true,
@@ -112,6 +123,7 @@ async function startClip(context: Context, clip: ClipRun): Promise<string> {
       const { plan, given } = asked;
       await requireWorkflowNode(parts, { ...need, segmenters: segmentersOf(plan) });
       const frames = imageInput(plan, given, query.frames_input);
+      checkAnnotated(plan, query.annotated_output);
       const inputs = plan.inputs.filter(({ name }) => name !== frames);
       const run = await readyRun(parts, { ...asked, plan: { ...plan, inputs } });
       const images = imagesOf(run).map(([, image]) => image);
@@ -120,6 +132,7 @@ async function startClip(context: Context, clip: ClipRun): Promise<string> {
         frames,
         images: await storeImages(parts, workspaceId, images),
         wish: framesWished(query, PREDICT_FRAMES_MAX),
+        annotated: query.annotated_output,
         served,
       });
     });

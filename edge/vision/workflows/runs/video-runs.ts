@@ -12,7 +12,8 @@ import type { Parts } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
 import { type FramesWish, framesOf } from "../../serving/predict/clip-frames.ts";
 import type { StoredFile } from "../../serving/predict/predictions.ts";
-import { source } from "../../tasks/objects.ts";
+import { annotatedTarget, annotatedUrl } from "../../serving/predict/task-files.ts";
+import { type SigningParts, source } from "../../tasks/objects.ts";
 import { requestCancel } from "../../tasks/queue/interventions.ts";
 import type { NewTask, Task } from "../../tasks/queue/queue.ts";
 import type { AskedRun, ReadyRun } from "./asked-runs.ts";
@@ -23,6 +24,7 @@ import type { ServedRun } from "./runs.ts";
 /** Claimed after images, on each of which somebody waits for less. */
 const PRIORITY = 40;
 const ATTEMPTS = 2;
+const NO_CLIPS = "The node's release makes no clip of `annotated_output`: update the node.";
 
 /**
  * The input that takes an image or a clip's frames: the named one, or the only image that a run has
@@ -48,6 +50,21 @@ export function imageInput(
   );
 }
 
+/**
+ * Fails with `invalid_request` where a plan has no output of a name, or one there that is not a
+ * single image.
+ */
+export function checkAnnotated({ outputs }: WorkflowPlan, named: string | undefined): void {
+  const images = outputs
+    .filter(({ kind, lineage }) => kind === "image" && lineage.length === 0)
+    .map(({ name }) => name);
+  if (named === undefined || images.includes(named)) return;
+  const isThere = outputs.some(({ name }) => name === named);
+  const problem = isThere ? `the output ${named} is not one image` : `there is no output ${named}`;
+  const fix = images.length > 0 ? `name ${images.join(" or ")}` : "no output is one image";
+  throw new Failure("invalid_request", `annotated_output: ${problem}; ${fix}`);
+}
+
 /** The task of a run over a stored clip. */
 export function clipTask(
   run: ReadyRun,
@@ -56,12 +73,15 @@ export function clipTask(
     frames,
     images,
     wish,
+    annotated,
     served,
   }: {
     clip: StoredFile;
     frames: string;
     images: readonly StoredFile[];
     wish: FramesWish;
+    /** The output that is wanted as a clip. */
+    annotated: string | undefined;
     served: ServedRun | null;
   },
 ): NewTask {
@@ -88,6 +108,9 @@ export function clipTask(
       frames_input: frames,
       video: source(clip.key, clip.bytes),
       ...framesOf(wish),
+      ...(annotated === undefined
+        ? {}
+        : { annotated_output: annotated, annotated: annotatedTarget(workspaceId) }),
       origin: { actor_id: actorId, dry_run: dryRun, deployed },
     },
   };
@@ -104,6 +127,8 @@ interface RunRow extends Record<string, unknown> {
   /** Somebody asked for its end before it came to it. */
   canceled: boolean;
   origin: TaskPayload<"workflow_video">["origin"];
+  /** Whether an output is wanted as a clip. */
+  annotated: boolean;
   progress: Task["progress"];
   failure: string | null;
   result: Omit<DoneResult, "effects"> | null;
@@ -126,22 +151,26 @@ const WIRE_STATES: Readonly<Record<Exclude<Task["state"], "finished">, VideoRun[
 
 /** A run over a clip, of the workspaces; fails with `not_found`, also for one over for a day. */
 export async function findVideoRun(
-  { database }: Pick<Parts, "database">,
+  parts: Pick<Parts, "database"> & SigningParts,
   workspaces: readonly string[],
   runId: string,
 ): Promise<VideoRun> {
-  const { rows } = await database.execute<RunRow>(sql`
+  const { rows } = await parts.database.execute<RunRow>(sql`
     SELECT id::text AS "taskId", state, cancel_requested_at IS NOT NULL AS canceled,
-        payload->'origin' AS origin, progress, errors->-1->>'detail' AS failure,
+        payload->'origin' AS origin, payload ? 'annotated' AS annotated, progress,
+        errors->-1->>'detail' AS failure,
         result - 'effects' AS result, ${wireTime(sql`created_at`)} AS "createdAt"
       FROM task WHERE ${OWN(workspaces, runId)}`);
   const [row] = rows;
-  if (row && (row.state !== "finished" || row.result)) return videoRun(row);
+  if (row && (row.state !== "finished" || row.result)) return videoRun(parts, row);
   throw notThere();
 }
 
 /** A run ends once all is done outside; of one that is under way only how far it is is told. */
-function videoRun({ taskId, state, origin, progress, failure, result, ...row }: RunRow): VideoRun {
+async function videoRun(
+  parts: SigningParts,
+  { taskId, state, origin, progress, failure, result, ...row }: RunRow,
+): Promise<VideoRun> {
   const problem = result?.failure ?? null;
   const outcomes = result?.outcomes ?? null;
   const isPerformed = outcomes !== null || !origin;
@@ -151,6 +180,13 @@ function videoRun({ taskId, state, origin, progress, failure, result, ...row }: 
   const ended = hasEnded && (state === "finished" || state === "cancelled") ? result : null;
   const words = problem?.detail ?? failure ?? `the run was ${state}`;
   const deployed = origin?.deployed ?? null;
+  // What a canceled task left of a clip is deleted.
+  const clip = state === "finished" ? ended?.annotated : undefined;
+  const annotated = row.annotated && {
+    annotated_video_url: await annotatedUrl(parts, clip),
+    frames_without_output: clip?.frames_without_output ?? null,
+  };
+  const isUnmade = row.annotated && state === "finished" && ended?.frames.length && !clip;
   return {
     run_id: taskId,
     slug: deployed?.slug ?? null,
@@ -166,7 +202,8 @@ function videoRun({ taskId, state, origin, progress, failure, result, ...row }: 
     steps: ended?.steps ?? [],
     effects: hasEnded ? (outcomes ?? []) : null,
     left_out: ended?.left_out ?? null,
-    warnings: ended?.warnings ?? [],
+    warnings: [...(ended?.warnings ?? []), ...(isUnmade ? [NO_CLIPS] : [])],
+    ...annotated,
     seconds: ended?.seconds ?? null,
     created_at: row.createdAt,
   };

@@ -313,6 +313,13 @@ describe("POST /predict/video", () => {
     expect(await working(chatty, () => annotator.ok("POST", path, image()))).toEqual(FOUND);
   });
 
+  it("names what was meant by a word that is another route's", async () => {
+    const response = await annotator.send("POST", "/predict/video?threshold=0.5", clip());
+    const { detail } = (await response.json()) as { detail: string };
+    const meant = "threshold: unknown parameter; did you mean confidence?";
+    expect([response.status, detail]).toEqual([422, meant]);
+  });
+
   it("gives masks where they are asked for, and no answer of a node without them", async () => {
     const outlining = await registerModel(world, workspaceId, {
       file: NO_WEIGHTS,

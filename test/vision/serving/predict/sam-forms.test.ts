@@ -120,6 +120,7 @@ describe("POST /predict/sam, with a node that answers", () => {
     ["two files", [image(), image(), PERSON], 422, "invalid_request", /only one/],
     ["a text for a file", [["file", "x"], PERSON], 422, "invalid_request", /file: must be a file/],
     ["another field", [image(), ["promts", "a"]], 422, "invalid_request", /did you mean prompts/],
+    ["a tool's word", [image(), ["conf", "0.5"]], 422, "invalid_request", /did you mean threshold/],
     [
       "another file",
       [image(), { ...image(), field: "mask_image" }],

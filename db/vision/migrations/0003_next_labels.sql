@@ -42,8 +42,10 @@ CREATE TABLE "suggestion_frame" (
 	CONSTRAINT "suggestion_frame_suggestion_id_video_id_frame_index_pk" PRIMARY KEY("suggestion_id","video_id","frame_index")
 );
 --> statement-breakpoint
+DROP INDEX "task_annotated";--> statement-breakpoint
 ALTER TABLE "frame_embedding" ADD CONSTRAINT "frame_embedding_video_id_video_id_fk" FOREIGN KEY ("video_id") REFERENCES "public"."video"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "suggestion" ADD CONSTRAINT "suggestion_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "suggestion" ADD CONSTRAINT "suggestion_project_id_project_id_fk" FOREIGN KEY ("project_id") REFERENCES "public"."project"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "suggestion_frame" ADD CONSTRAINT "suggestion_frame_suggestion_id_suggestion_id_fk" FOREIGN KEY ("suggestion_id") REFERENCES "public"."suggestion"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
-CREATE INDEX "suggestion_project" ON "suggestion" USING btree ("project_id","created_at");
+CREATE INDEX "suggestion_project" ON "suggestion" USING btree ("project_id","created_at");--> statement-breakpoint
+CREATE INDEX "task_annotated" ON "task" USING btree ("workspace_id") WHERE state = 'finished' AND payload ? 'annotated';
