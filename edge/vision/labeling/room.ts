@@ -23,12 +23,15 @@ import { classRoutes } from "./review/class-routes.ts";
 import { frameRoutes } from "./review/frame-routes.ts";
 import { reviewRoutes } from "./review/routes.ts";
 import { trackRoutes } from "./review/track-routes.ts";
+import { searchRoutes } from "./search/search-routes.ts";
+import { tagRoutes } from "./search/tag-routes.ts";
 import { datasetRoutes } from "./versions/dataset-routes.ts";
 
 export const labeling: TaskRoom = {
   routes: [
     ...[labelRoutes, previewRoutes, jobRoutes],
     ...[classRoutes, reviewRoutes, bulkRoutes, frameRoutes, trackRoutes],
+    ...[tagRoutes, searchRoutes],
     ...[commentRoutes, assignmentRoutes, agreementRoutes],
     ...[exportRoutes, importRoutes, comparisonRoutes, datasetRoutes],
   ].flat(),
