@@ -28,6 +28,7 @@ export const FoundFramePage = z
       .meta({ description: "`cursor` of the page that follows; null: there is none" }),
   })
   .meta({ id: "FoundFramePage" });
+export type FoundFramePage = z.infer<typeof FoundFramePage>;
 
 export const ProjectTagPage = z
   .object({

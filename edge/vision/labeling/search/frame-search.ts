@@ -11,7 +11,7 @@ import { batch, type Database, epochMs } from "../../../http/database.ts";
 import { API } from "../../base/api.ts";
 import { cursorText, readCursor } from "../../base/cursors.ts";
 import { allOf, instant } from "../../base/sql.ts";
-import { folded, foldedName } from "../classes.ts";
+import { folded } from "../classes.ts";
 import type { JobRow } from "../jobs/jobs.ts";
 import { reviewOf } from "../review/annotations.ts";
 import { matchingFrames } from "../review/frames.ts";
@@ -40,8 +40,8 @@ export interface FrameSearch {
 const NAMED_MAX = 5_000;
 /** The largest number of annotations that a lookup reads. */
 const READ_MAX = 100_000;
-/** The largest instant of a date, epoch milliseconds. */
-const INSTANT_MAX = 8.64e15;
+/** The end of the year 9999, epoch milliseconds: a later one has another form as text. */
+const INSTANT_MAX = 253_402_300_799_999;
 
 /** Where a page ended: when its last video was made, epoch milliseconds; the video; the frame. */
 const Cursor = z.tuple([
@@ -67,7 +67,8 @@ const jobsOf = (job?: JobRow): SQL => sql`ARRAY(
 function videosOf({ projectId, name, job }: FrameSearch, after: Position | undefined): SQL {
   const conditions = [
     sql`v.project_id = ${projectId}::uuid`,
-    name !== undefined && sql`strpos(lower(v.filename), lower(${name})) > 0`,
+    name !== undefined &&
+      sql`strpos(${folded(sql`v.filename`)}, ${folded(sql`${name}::text`)}) > 0`,
     job && sql`v.id IN (SELECT video_id FROM job_video WHERE job_id = ${job.id}::uuid)`,
     after && sql`(v.created_at, v.id) <= (${instant(after[0])}, ${after[1]}::uuid)`,
   ];
@@ -86,7 +87,7 @@ function classesOf({ projectId, job, className }: FrameSearch): SQL {
   const which = allOf([
     sql`j.project_id = ${projectId}::uuid`,
     job && sql`j.id = ${job.id}::uuid`,
-    className !== undefined && sql`${folded(sql`k.name`)} = ${foldedName(className)}`,
+    className !== undefined && sql`${folded(sql`k.name`)} = ${folded(sql`${className}::text`)}`,
   ]);
   return className === undefined
     ? sql`c AS MATERIALIZED (

@@ -5,7 +5,7 @@ import { Failure } from "../../../../shared/errors.ts";
 import { flag, whole } from "../../../../shared/scalars.ts";
 import { FoundFramePage } from "../../../../shared/wire/frame-search.ts";
 import { json } from "../../../http/route.ts";
-import { name } from "../../../http/texts.ts";
+import { title } from "../../../http/texts.ts";
 import { user } from "../../auth/audience.ts";
 import { callerOf } from "../../auth/scope.ts";
 import { type Route, route } from "../../base/route.ts";
@@ -26,8 +26,7 @@ const Query = z.object({
   }),
   max_confidence: Filter.shape.max_confidence,
   tag: TagList.optional(),
-  name: name()
-    .max(200)
+  name: title()
     .optional()
     .meta({ description: "part of the name of the file, in letters of either case" }),
   job_id: z.uuid().optional().meta({ description: "only frames and annotations of this job" }),
