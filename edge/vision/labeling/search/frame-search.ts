@@ -181,15 +181,21 @@ const framesOfJobs = (videoId: SQL, jobs: SQL): SQL => {
     UNION SELECT job_id, frame_index FROM frame_review WHERE ${own}`;
 };
 
-/** Frames of `v` that are searched: rows of `frame`. */
-const searchedFrames = ({ job }: FrameSearch): SQL => {
-  const own = sql`SELECT frame FROM (${framesOfJobs(sql`v.id`, sql`v.jobs`)}) o`;
-  return job
-    ? own
-    : sql`${own}
+/** Frames of `v` that are searched, as far as they may match: rows of `frame`. */
+function searchedFrames(search: FrameSearch): SQL {
+  const own = sql`video_id = v.id AND job_id = ANY (v.jobs)`;
+  // Of a video with a million frames people may have drawn on a few.
+  if (search.annotated || seeksAnnotation(search)) {
+    return sql`SELECT DISTINCT frame_index AS frame FROM frame_count
+      WHERE ${own} AND pending + accepted + rejected > 0`;
+  }
+  const frames = sql`SELECT frame FROM (${framesOfJobs(sql`v.id`, sql`v.jobs`)}) o`;
+  return search.job
+    ? frames
+    : sql`${frames}
       UNION SELECT frame_index FROM frame_tag WHERE video_id = v.id
       UNION SELECT 0 WHERE v.frame_count = 1`;
-};
+}
 
 const VIDEO = sql`v.id, v.filename, v.created_at, v.frame_count`;
 const ORDER = sql`v.created_at DESC, v.id DESC`;
