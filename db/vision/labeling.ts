@@ -74,7 +74,11 @@ export const jobVideo = pgTable(
      */
     searched: boolean("searched").notNull().default(true),
   },
-  (table) => [primaryKey({ columns: [table.jobId, table.videoId] })],
+  (table) => [
+    primaryKey({ columns: [table.jobId, table.videoId] }),
+    // The jobs of a video, for the search of frames, and before a video is deleted.
+    index("job_video_video").on(table.videoId),
+  ],
 );
 
 /** A class of a job. Its number is its place in exports and never changes. */
@@ -265,6 +269,31 @@ export const frameAssignment = pgTable(
   (table) => [
     primaryKey({ columns: [table.jobId, table.videoId, table.frameIndex] }),
     check("frame_assignment_stage", sql`stage IN ('label', 'review')`),
+  ],
+);
+
+/**
+ * A word that people put on a frame of a video, whichever jobs label the frame. In a workspace each
+ * key has one spelling.
+ */
+export const frameTag = pgTable(
+  "frame_tag",
+  {
+    workspaceId: ownWorkspace(),
+    videoId: uuid("video_id")
+      .notNull()
+      .references(() => video.id, { onDelete: "cascade" }),
+    frameIndex: integer("frame_index").notNull(),
+    /** The tag as `foldedName` folds it: tags of one key are one tag. */
+    key: text("key").notNull(),
+    /** The tag as it was first spelled in the workspace. */
+    tag: text("tag").notNull(),
+    createdBy: uuid("created_by"),
+    createdAt: createdAt(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.videoId, table.frameIndex, table.key] }),
+    index("frame_tag_key").on(table.workspaceId, table.key, table.videoId, table.frameIndex),
   ],
 );
 

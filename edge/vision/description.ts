@@ -143,6 +143,7 @@ const aPixel =
 export const EXAMPLES: Readonly<Record<string, unknown>> = {
   accepted: true,
   "listAnnotations.accepted": "true",
+  "searchFrames.accepted": "true",
   // It belongs to the order in which annotations are listed without `sort`.
   "listAnnotations.cursor": btoa(JSON.stringify(["frame", id("21"), 42, id("41")])).replaceAll(
     "=",
@@ -242,6 +243,11 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "reviewFrames.body": { reviewed: true, filter: { annotated: false } },
   "addComment.body": { text: "Is the third person behind the car labeled?" },
   "editComment.body": { resolved: true },
+  "tagFrames.body": { frame_ids: [frame_id], add: ["night"] },
+  "searchFrames.cursor": btoa(JSON.stringify([Date.UTC(2026, 0, 31), video_id, 0])).replaceAll(
+    "=",
+    "",
+  ),
   assignee: "none",
   "assignFrames.body": { labeler_id: id("14"), filter: { assignee: "none" } },
   "moveFrames.body": { stage: "review", filter: { video_id } },

@@ -117,7 +117,7 @@ export const AnnotationPage = z
   .meta({ id: "AnnotationPage" });
 
 /** Annotations of one frame that are shown, by what was said of them. */
-const AnnotationCounts = z.object({
+export const AnnotationCounts = z.object({
   total: z.number().int(),
   pending: z.number().int(),
   accepted: z.number().int(),
@@ -140,6 +140,7 @@ export const JobFrame = Frame.extend({
   labeler_id: z.uuid().nullable(),
   reviewer_id: z.uuid().nullable(),
   stage: FrameStage,
+  tags: z.array(z.string()),
 }).meta({ id: "JobFrame" });
 export type JobFrame = z.infer<typeof JobFrame>;
 

@@ -8,7 +8,7 @@ const count = (description: string) => z.number().int().meta({ description });
 export const Embeddings = z
   .object({
     segmenter: z.string().meta({ description: "whose encoder makes them" }),
-    frames: count("images of the project, and frames that its jobs label or have added"),
+    frames: count("images, frames that jobs label or have added, and frames with tags"),
     embedded: count("of those, frames that have an embedding"),
     running: z.boolean().meta({ description: "whether nodes are making some" }),
   })

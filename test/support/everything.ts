@@ -170,6 +170,7 @@ export const BY_BODY: Record<string, (ids: Ids) => unknown> = {
     frame_id: `${video_id}.0`,
     points: [{ x: 1, y: 1, label: 1 }],
   }),
+  "POST /frames/tags": ({ video_id }) => ({ frame_ids: [`${video_id}.0`], add: ["mine"] }),
   "POST /annotations": ({ job_id, video_id }) => ({
     job_id,
     frame_id: `${video_id}.0`,

@@ -1,3 +1,14 @@
+CREATE TABLE "frame_tag" (
+	"workspace_id" uuid NOT NULL,
+	"video_id" uuid NOT NULL,
+	"frame_index" integer NOT NULL,
+	"key" text NOT NULL,
+	"tag" text NOT NULL,
+	"created_by" uuid,
+	"created_at" timestamp (3) with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "frame_tag_video_id_frame_index_key_pk" PRIMARY KEY("video_id","frame_index","key")
+);
+--> statement-breakpoint
 CREATE TABLE "frame_embedding" (
 	"video_id" uuid NOT NULL,
 	"frame_index" integer NOT NULL,
@@ -43,9 +54,13 @@ CREATE TABLE "suggestion_frame" (
 );
 --> statement-breakpoint
 DROP INDEX "task_annotated";--> statement-breakpoint
+ALTER TABLE "frame_tag" ADD CONSTRAINT "frame_tag_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "frame_tag" ADD CONSTRAINT "frame_tag_video_id_video_id_fk" FOREIGN KEY ("video_id") REFERENCES "public"."video"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "frame_embedding" ADD CONSTRAINT "frame_embedding_video_id_video_id_fk" FOREIGN KEY ("video_id") REFERENCES "public"."video"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "suggestion" ADD CONSTRAINT "suggestion_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "suggestion" ADD CONSTRAINT "suggestion_project_id_project_id_fk" FOREIGN KEY ("project_id") REFERENCES "public"."project"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "suggestion_frame" ADD CONSTRAINT "suggestion_frame_suggestion_id_suggestion_id_fk" FOREIGN KEY ("suggestion_id") REFERENCES "public"."suggestion"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+CREATE INDEX "frame_tag_key" ON "frame_tag" USING btree ("workspace_id","key","video_id","frame_index");--> statement-breakpoint
 CREATE INDEX "suggestion_project" ON "suggestion" USING btree ("project_id","created_at");--> statement-breakpoint
+CREATE INDEX "job_video_video" ON "job_video" USING btree ("video_id");--> statement-breakpoint
 CREATE INDEX "task_annotated" ON "task" USING btree ("workspace_id") WHERE state = 'finished' AND payload ? 'annotated';

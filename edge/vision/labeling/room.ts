@@ -24,9 +24,11 @@ import { frameRoutes } from "./review/frame-routes.ts";
 import { reviewRoutes } from "./review/routes.ts";
 import { trackRoutes } from "./review/track-routes.ts";
 import { sealLooks } from "./search/embeddings.ts";
+import { searchRoutes } from "./search/search-routes.ts";
 import { similarRoutes } from "./search/similar-routes.ts";
 import { suggestionRoutes } from "./search/suggestion-routes.ts";
 import { looksEnded, resumeSuggestions } from "./search/suggestions.ts";
+import { tagRoutes } from "./search/tag-routes.ts";
 import { datasetRoutes } from "./versions/dataset-routes.ts";
 
 export const labeling: TaskRoom = {
@@ -34,7 +36,7 @@ export const labeling: TaskRoom = {
     ...[labelRoutes, previewRoutes, jobRoutes],
     ...[classRoutes, reviewRoutes, bulkRoutes, frameRoutes, trackRoutes],
     ...[commentRoutes, assignmentRoutes, agreementRoutes],
-    ...[suggestionRoutes, similarRoutes],
+    ...[tagRoutes, searchRoutes, suggestionRoutes, similarRoutes],
     ...[exportRoutes, importRoutes, comparisonRoutes, datasetRoutes],
   ].flat(),
   handlers: {

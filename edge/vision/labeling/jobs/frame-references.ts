@@ -56,31 +56,48 @@ export async function readyVideos(
   throw new Failure("state_conflict", `video ${videoId} is ${state}: ${why}`);
 }
 
+/** Frames by their ids; fails with `invalid_request` for an id that is none. */
+const parsedFrames = (ids: readonly string[]) =>
+  ids.map((id) => {
+    const parsed = parseFrameId(id);
+    if (parsed) return parsed;
+    throw new Failure("invalid_request", `frame_id: ${JSON.stringify(id.slice(0, 80))} is none`);
+  });
+
 /**
- * The video and the indexes of frames by their ids. Fails with `invalid_request` where they are of
- * several videos or none, with `not_found`, and with `state_conflict` where the video is not ready
- * in time.
+ * Frames of any videos by their ids, in order. Fails with `invalid_request` for an id that is none,
+ * with `not_found` for a frame that no video of the workspaces has, and with `state_conflict` where
+ * a video is not ready in time.
  */
+export async function framesOfVideos(
+  parts: LookUp,
+  workspaces: readonly string[],
+  ids: readonly string[],
+): Promise<{ video: VideoRow; index: number }[]> {
+  const named = parsedFrames(ids);
+  const videos = await readyVideos(parts, workspaces, unique(named.map(({ videoId }) => videoId)));
+  const byId = new Map(videos.map((video) => [video.videoId, video]));
+  return named.map(({ videoId, index }) => {
+    const video = byId.get(videoId);
+    if (!video) throw new Failure("not_found", `no video ${videoId} in your workspaces`);
+    const count = video.frameCount ?? 0;
+    if (index < count) return { video, index };
+    throw new Failure("not_found", `video ${videoId} has ${count} frames`);
+  });
+}
+
+/** `framesOfVideos` for frames of one video; fails with `invalid_request` where they are of several. */
 export async function framesOf(
   parts: LookUp,
   workspaces: readonly string[],
   ids: readonly string[],
 ) {
-  const frames = ids.map((id) => {
-    const parsed = parseFrameId(id);
-    if (parsed) return parsed;
-    throw new Failure("invalid_request", `frame_id: ${JSON.stringify(id.slice(0, 80))} is none`);
-  });
-  const videoIds = unique(frames.map(({ videoId }) => videoId));
+  const videoIds = unique(parsedFrames(ids).map(({ videoId }) => videoId));
   if (videoIds.length > 1) throw new Failure("invalid_request", "frame_ids: of one video, please");
-  const [video] = await readyVideos(parts, workspaces, videoIds);
-  if (!video) throw new Failure("not_found", "no such video");
-  const count = video.frameCount ?? 0;
-  const indexes = [...new Set(frames.map(({ index }) => index))];
-  if (indexes.some((index) => index >= count)) {
-    throw new Failure("not_found", `the video has ${count} frames`);
-  }
-  return { video, frames: indexes };
+  const named = await framesOfVideos(parts, workspaces, ids);
+  const [first] = named;
+  if (!first) throw new Failure("invalid_request", "frame_ids: none is given");
+  return { video: first.video, frames: [...new Set(named.map(({ index }) => index))] };
 }
 
 /** Examples as tasks of the workspace may read them: its own frames, or crops. */

@@ -8,6 +8,7 @@ import { Failure } from "../../../../shared/errors.ts";
 import type { Annotation } from "../../../../shared/wire/labeling.ts";
 import { parseFrameId } from "../../../../shared/wire/vision.ts";
 import { batch, type Database } from "../../../http/database.ts";
+import { cursorText, readCursor } from "../../base/cursors.ts";
 import { allOf } from "../../base/sql.ts";
 import {
   ANNOTATION,
@@ -50,22 +51,16 @@ const Cursor = z.union([
 
 type CursorValue = z.output<typeof Cursor>;
 
-const written = (cursor: CursorValue): string => btoa(JSON.stringify(cursor)).replaceAll("=", "");
-
-function readCursor(text: string, sort: Order): CursorValue {
-  try {
-    const cursor = Cursor.parse(JSON.parse(atob(text)));
-    if (cursor[0] === sort) return cursor;
-  } catch {
-    // Refused below, as one of another order is.
-  }
+function positionOf(text: string, sort: Order): CursorValue {
+  const cursor = readCursor(Cursor, text);
+  if (cursor?.[0] === sort) return cursor;
   throw new Failure("invalid_request", "cursor: is not the `next` of a page in this order");
 }
 
 function cursorAfter(sort: Order, { frame_id, confidence, annotation_id: id }: Annotation): string {
-  if (sort !== "frame") return written([sort, confidence, id]);
+  if (sort !== "frame") return cursorText([sort, confidence, id]);
   const frame = parseFrameId(frame_id);
-  return written([sort, frame?.videoId ?? "", frame?.index ?? 0, id]);
+  return cursorText([sort, frame?.videoId ?? "", frame?.index ?? 0, id]);
 }
 
 /**
@@ -116,7 +111,7 @@ export async function listAnnotations(
   { sort, cursor, offset, limit }: PageRequest,
 ): Promise<{ items: Annotation[]; total: number; next: string | null }> {
   const where = sql`a.job_id = ${filter.jobId}::uuid AND ${matching(filter)}`;
-  const after = cursor === undefined ? null : readCursor(cursor, sort);
+  const after = cursor === undefined ? null : positionOf(cursor, sort);
   const stretches = stretchesAfter(after, sort, filter.threshold);
   const inOrder = (which: SQL): SQL =>
     sql.join(

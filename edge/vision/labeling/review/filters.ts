@@ -122,7 +122,7 @@ export function filterOf(job: JobRow, wanted: z.output<typeof Filter>): Annotati
     fromIndex: wanted.from_index,
     toIndex: wanted.to_index,
     className: wanted.class_name,
-    accepted: wanted.accepted === undefined ? undefined : ACCEPTED[wanted.accepted],
+    accepted: acceptedOf(wanted.accepted),
     source: wanted.source,
     confidenceMax: wanted.max_confidence,
     duplicates: wanted.duplicates,
@@ -143,3 +143,7 @@ export function bodyFilterOf(job: JobRow, given: z.output<typeof BodyFilter>) {
 }
 
 const ACCEPTED = { true: true, false: false, null: null } as const;
+
+/** The review that a query names; null: nobody reviewed. */
+export const acceptedOf = (given: z.output<typeof accepted>): boolean | null | undefined =>
+  given === undefined ? undefined : ACCEPTED[given];

@@ -4,6 +4,7 @@ import { z } from "@hono/zod-openapi";
 import { flag, whole } from "../../../../shared/scalars.ts";
 import { FrameStage } from "../../../../shared/wire/labeling.ts";
 import { FrameId } from "../../../../shared/wire/vision.ts";
+import { TagList, Tags, tagKeys } from "../search/tags.ts";
 import { type FrameFilter, framesOfIds } from "./frames.ts";
 
 /** Frames that one request names by their ids. */
@@ -31,6 +32,7 @@ export const frameQuery = {
   }),
   stage: FrameStage.optional(),
   assignee: Assignee.optional(),
+  tag: TagList.optional(),
 };
 
 const index = z.int().min(0).max(INDEX_MAX);
@@ -46,6 +48,7 @@ export const FrameBodyFilter = z
     annotated: z.boolean().nullish().meta({ description: "false: only those without annotations" }),
     stage: FrameStage.nullish(),
     assignee: Assignee.nullish(),
+    tags: Tags.min(1).nullish().meta({ description: "only frames that have all of these tags" }),
   })
   .refine(
     ({ frame_ids: ids, ...others }) => !ids || Object.values(others).every((one) => one == null),
@@ -54,7 +57,10 @@ export const FrameBodyFilter = z
 
 /** The frames that a query, or a body, of a caller names. */
 export function frameFilterOf(
-  given: Partial<z.output<typeof FrameBodyFilter>> & { reviewed?: boolean | undefined },
+  given: Partial<z.output<typeof FrameBodyFilter>> & {
+    reviewed?: boolean | undefined;
+    tag?: string | undefined;
+  },
   callerId: string,
 ): FrameFilter {
   const { assignee } = given;
@@ -68,6 +74,7 @@ export function frameFilterOf(
     annotated: given.annotated ?? undefined,
     stage: given.stage ?? undefined,
     assigneeId: isNamed && assignee in accounts ? accounts[assignee] : (assignee ?? undefined),
+    tagKeys: tagKeys(given.tag ?? given.tags ?? undefined),
     among: given.frame_ids ? framesOfIds(given.frame_ids) : undefined,
   };
 }

@@ -13,6 +13,7 @@ import { allOf } from "../../base/sql.ts";
 import { readPtsRange } from "../../media/videos/frames.ts";
 import { findVideos, type VideoRow } from "../../media/videos/videos.ts";
 import { addedFrames, inJob, inRange, type JobRow } from "../jobs/jobs.ts";
+import { framesTagged, tagsOf } from "../search/tags.ts";
 
 /** Which frames of a job are meant. */
 export interface FrameFilter {
@@ -29,6 +30,8 @@ export interface FrameFilter {
    * null: nobody does.
    */
   assigneeId?: string | null | undefined;
+  /** Keys of tags, all of which they have. */
+  tagKeys?: readonly string[] | undefined;
   /** Rows of `video_id` and `frame`: only these. */
   among?: SQL | undefined;
 }
@@ -41,7 +44,7 @@ interface Mark {
 
 /** The marks that a filter asks for. */
 function marksOf(job: JobRow, { reviewed, annotated, among, ...filter }: FrameFilter): Mark[] {
-  const { stage, assigneeId } = filter;
+  const { stage, assigneeId, tagKeys } = filter;
   const frames = (table: SQL, which: SQL = sql`true`) => sql`
     SELECT video_id, frame_index FROM ${table} WHERE job_id = ${job.id}::uuid AND ${which}`;
   const assigned = (which: SQL) => frames(sql`frame_assignment`, which);
@@ -68,6 +71,7 @@ function marksOf(job: JobRow, { reviewed, annotated, among, ...filter }: FrameFi
         wanted: stage === "review",
       },
     assigneeId !== undefined && { rows: assigned(sql`(${isHeld})`), wanted: assigneeId !== null },
+    tagKeys && { rows: framesTagged(job.workspaceId, tagKeys), wanted: true },
     among && { rows: sql`SELECT video_id, frame FROM (${among}) m`, wanted: true },
   ];
   return marks.filter((mark) => mark !== false && mark !== undefined);
@@ -136,6 +140,7 @@ interface FrameRow {
   labeler_id: string | null;
   reviewer_id: string | null;
   stage: FrameStage;
+  tags: string[];
 }
 
 /** A page of a job's frames, video by video in the job's order, and how many there are. */
@@ -153,7 +158,7 @@ export async function listFrames(
           'sampled', p.sampled, 'pending', coalesce(n.pending, 0),
           'accepted', coalesce(n.accepted, 0), 'rejected', coalesce(n.rejected, 0),
           'reviewed_by', r.reviewed_by, 'labeler_id', s.labeler_id,
-          'reviewer_id', s.reviewer_id,
+          'reviewer_id', s.reviewer_id, 'tags', ${tagsOf(sql`p.video_id`, sql`p.frame`)},
           'stage', CASE WHEN r.job_id IS NOT NULL OR ${JUDGED} THEN 'done'
             ELSE coalesce(s.stage, 'label') END,
           'reviewed_ms', ${epochMs(sql`r.reviewed_at`)})
@@ -187,6 +192,7 @@ const frameRecord = (row: FrameRow, seconds: number): JobFrame => ({
   labeler_id: row.labeler_id,
   reviewer_id: row.reviewer_id,
   stage: row.stage,
+  tags: row.tags,
 });
 
 /** The true times of a page's frames, seconds; one read of the store for each video. */

@@ -146,14 +146,19 @@ export const storedVectors = (segmenter: string, frames: readonly FrameLook[]): 
   ON CONFLICT (video_id, segmenter, frame_index) DO UPDATE
     SET vector = excluded.vector, created_at = now()`;
 
-/** Frames of a project that people look for: its images, and what its jobs label or have added. */
+/**
+ * Frames of a project that people look for, as rows of `video_id` and `frame`: images, frames that
+ * its jobs label or have added, and frames with tags.
+ */
 export const projectFrames = (projectId: string): SQL => sql`
   SELECT v.id AS video_id, 0 AS frame FROM video v
    WHERE v.project_id = ${projectId}::uuid AND v.state = 'ready' AND v.frame_count = 1
   UNION SELECT jv.video_id, unnest(jv.frames) FROM job_video jv JOIN job j ON j.id = jv.job_id
    WHERE j.project_id = ${projectId}::uuid
   UNION SELECT c.video_id, c.frame_index FROM frame_count c JOIN job j ON j.id = c.job_id
-   WHERE j.project_id = ${projectId}::uuid AND c.stored > 0`;
+   WHERE j.project_id = ${projectId}::uuid AND c.stored > 0
+  UNION SELECT t.video_id, t.frame_index FROM frame_tag t JOIN video v ON v.id = t.video_id
+   WHERE v.project_id = ${projectId}::uuid`;
 
 /** Bytes in base64, also in the lines of Postgres, as signed numbers. */
 export const int8s = (base64: string): Int8Array =>

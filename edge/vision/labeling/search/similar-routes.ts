@@ -31,8 +31,8 @@ export const similarRoutes: readonly Route[] = [
       tag,
       summary: "Make the embeddings that a project's frames lack",
       description:
-        "Beyond the contract; for annotators. Nodes embed the images of the project and the frames " +
-        "that its jobs label or have added, at most 100,000 in one request.",
+        "Beyond the contract; for annotators. Nodes embed the images of the project, the frames that " +
+        "its jobs label or have added and those with tags, at most 100,000 in one request.",
       who: user,
       params: projectId,
       body: jsonBody(z.strictObject({ segmenter })),
