@@ -36,6 +36,8 @@ async function timed(name: string, send: (round: number) => Promise<Response>, r
   print(`${name.padEnd(44)} p50 ${at(0.5).padStart(7)} ms  p95 ${at(0.95).padStart(7)} ms`);
 }
 const get = (path: string) => fetch(`${base}${path}`, { headers });
+const posted = (path: string, body: object, method = "POST") =>
+  fetch(`${base}${path}`, { method, headers, body: JSON.stringify(body) });
 const page = (query: string) => get(`/jobs/${job}/annotations?${query}`);
 const frame = (round: number) => `${video}.${(round * 137) % FRAMES}`;
 const frames = (query: string) => get(`/jobs/${job}/frames?${query}`);
@@ -75,11 +77,23 @@ async function timeReads() {
   await timed("the last 100 frames", () => frames(`offset=${ANNOTATIONS / PER_FRAME - 100}`));
   await timed("100 frames without annotations", () => frames("annotated=false"));
   await timed("100 frames not reviewed", () => frames("reviewed=false"));
+  const projects = (await (await get("/projects")).json()) as { project_id: string }[];
+  const ids = Array.from({ length: 1_000 }, (_, index) => `${video}.${index % FRAMES}`);
+  const tags = { frame_ids: ids, add: ["night"] };
+  await timed("1,000 frames tagged", () => posted("/frames/tags", tags), 1);
+  for (const filter of [
+    ...["", "class_name=class 3", "class_name=class 5", "accepted=null", "accepted=true"],
+    ...["min_confidence=0.9", "max_confidence=0.51", "min_confidence=0.99", "annotated=false"],
+    ...["class_name=class 3&accepted=null&min_confidence=0.9", "tag=night", "name=v.mp"],
+    ...["tag=night&class_name=class 5", `job_id=${job}&tag=night`],
+  ]) {
+    const name = filter.replaceAll(/[0-9a-f-]{36}/g, "…");
+    const path = `/projects/${projects[0]?.project_id}/frames?${filter}`;
+    await timed(`search: ${name}`, () => get(path), 4);
+  }
 }
 await timeReads();
 if (process.env.READS) process.exit(await stop().then(() => 0));
-const posted = (path: string, body: object, method = "POST") =>
-  fetch(`${base}${path}`, { method, headers, body: JSON.stringify(body) });
 const edits: Record<string, () => Promise<Response>> = {
   "all accepted": () => posted(`/jobs/${job}/annotations/review`, { accepted: true }),
   "all of a class relabeled": () =>

@@ -96,7 +96,7 @@ const LITERALS: Readonly<Record<string, unknown>> = {
   line: [1, 2],
   json: { a: [1, "x"] },
   "list<string>": "name",
-  "list<point>": [1, 2],
+  "list<click>": [1, 2],
   string: "x",
   model: "x",
 };

@@ -122,8 +122,20 @@ function literal(kind: Kind): fc.Arbitrary<unknown> | null {
       return point;
     case "line":
       return fc.tuple(point, point);
-    case "zone":
-      return fc.array(point, { minLength: 3, maxLength: 6 });
+    case "click": {
+      const click = fc.tuple(point, fc.constantFrom(0, 1));
+      return fc.oneof(
+        point,
+        click.map(([[x, y], label]) => ({ x, y, label })),
+      );
+    }
+    case "zone": {
+      const corners = fc.array(point, { minLength: 3, maxLength: 6 });
+      return fc.oneof(
+        corners,
+        corners.map((all) => all.flat()),
+      );
+    }
     case "model":
       return fc.constant("active");
     case "project":

@@ -86,7 +86,7 @@ export async function framesOfVideos(
   });
 }
 
-/** `framesOfVideos` for frames of one video; fails with `invalid_request` where they are of several. */
+/** `framesOfVideos` of one video; fails with `invalid_request` for frames of several. */
 export async function framesOf(
   parts: LookUp,
   workspaces: readonly string[],

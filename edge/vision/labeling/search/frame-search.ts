@@ -184,7 +184,7 @@ const framesOfJobs = (videoId: SQL, jobs: SQL): SQL => {
 /** Frames of `v` that are searched, as far as they may match: rows of `frame`. */
 function searchedFrames(search: FrameSearch): SQL {
   const own = sql`video_id = v.id AND job_id = ANY (v.jobs)`;
-  // Of a video with a million frames people may have drawn on a few.
+  // A job of a million frames may have annotations on a few.
   if (search.annotated || seeksAnnotation(search)) {
     return sql`SELECT DISTINCT frame_index AS frame FROM frame_count
       WHERE ${own} AND pending + accepted + rejected > 0`;

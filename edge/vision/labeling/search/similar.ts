@@ -38,7 +38,7 @@ export async function segmenterOf(
 }
 
 /** What the tasks of a project's embeddings are part of. */
-const subjectOf = (projectId: string) => `embeddings:${projectId}`;
+const subjectOf = (projectId: string, segmenter: string) => `embeddings:${projectId}:${segmenter}`;
 
 /** How many frames of a project have embeddings of a segmenter. */
 export async function embeddingsOf(
@@ -49,7 +49,7 @@ export async function embeddingsOf(
   const { rows } = await database.execute<Omit<Embeddings, "segmenter"> & Record<string, unknown>>(
     sql`
     SELECT count(*)::int AS frames, count(e.video_id)::int AS embedded,
-      EXISTS (SELECT FROM task WHERE subject = ${subjectOf(projectId)}
+      EXISTS (SELECT FROM task WHERE subject = ${subjectOf(projectId, segmenter)}
         AND settled_at IS NULL) AS running
       FROM (${projectFrames(projectId)}) f LEFT JOIN frame_embedding e
         ON e.video_id = f.video_id AND e.frame_index = f.frame AND e.segmenter = ${segmenter}`,
@@ -74,7 +74,7 @@ export async function embedProject(
      WHERE NOT EXISTS (SELECT FROM frame_embedding e WHERE e.video_id = f.video_id
        AND e.frame_index = f.frame AND e.segmenter = ${segmenter})
      ORDER BY v.created_at, v.id, f.frame LIMIT ${EMBED_MAX}::int`);
-  const subject = subjectOf(projectId);
+  const subject = subjectOf(projectId, segmenter);
   const key = `${subject}:${crypto.randomUUID()}`;
   const order = { workspaceId, subject, key, segmenter, model: null };
   await enqueueLooks(parts, order, rows);

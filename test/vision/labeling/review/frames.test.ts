@@ -135,6 +135,7 @@ describe("a job's frames", () => {
       labeler_id: null,
       reviewer_id: null,
       stage: "label",
+      tags: [],
     });
     const [first, second] = [
       await framesOf(id, "?limit=3"),

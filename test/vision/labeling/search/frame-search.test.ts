@@ -28,8 +28,8 @@ async function newVideos(...filenames: string[]) {
   ({ project_id: projectId } = await newProject(team.admin));
   videos = [];
   for (const [day, filename] of filenames.entries()) {
-    const place = { projectId, workspaceId: team.workspaceId };
-    const id = await addClip(team.world, place, filename);
+    const owner = { projectId, workspaceId: team.workspaceId };
+    const id = await addClip(team.world, owner, filename);
     videos.push(id);
     await database().execute(sql`
       UPDATE video SET created_at = '2026-01-01'::timestamptz + ${day}::int * interval '1 day',
