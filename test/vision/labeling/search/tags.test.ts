@@ -99,13 +99,17 @@ describe("tags", () => {
 
   it("have one spelling also where people put them on at once", async () => {
     await newClip();
-    const spellings = ["Dusk", "dusk", "DUSK", "dUSK", "duSk", "dusK", "DuSk", "DUsk"];
-    await Promise.all(spellings.map((tag, index) => change({ frame_ids: at(index), add: [tag] })));
-    const listed = await tags();
-    expect(listed).toEqual([[expect.stringMatching(/^dusk$/i), 8]]);
+    const words = Array.from({ length: 40 }, (_, number) => `dusk ${number}`);
+    // Each of them in its own case.
+    const spelled = Array.from({ length: 8 }, (_, index) =>
+      words.map((word) => word.slice(0, index % 4) + word.slice(index % 4).toUpperCase()),
+    );
+    await Promise.all(spelled.map((add, index) => change({ frame_ids: at(index), add })));
     const { rows } = await team.world.visionDatabase.execute(sql`
-      SELECT DISTINCT tag FROM frame_tag WHERE video_id = ${clip}::uuid`);
-    expect(rows).toHaveLength(1);
+      SELECT count(DISTINCT tag)::int AS spellings, count(DISTINCT key)::int AS tags,
+        count(*)::int AS stored FROM frame_tag WHERE video_id = ${clip}::uuid`);
+    expect(rows).toEqual([{ spellings: 40, tags: 40, stored: 320 }]);
+    expect((await tags()).every(([, frames]) => frames === 8)).toBe(true);
   });
 
   it("are at most 50 of a frame, which is named; then nothing is changed", async () => {
