@@ -152,12 +152,29 @@ export const datasetSide = pgTable(
     videoId: uuid("video_id").notNull(),
     fromIndex: integer("from_index").notNull(),
     side: text("side").$type<"train" | "val" | "test">().notNull(),
-    /** Whether a person set it, or it was drawn. */
-    origin: text("origin").$type<"person" | "drawn">().notNull(),
+    /** Whether a person set it, an import told it, or it was drawn. */
+    origin: text("origin").$type<"person" | "import" | "drawn">().notNull(),
   },
   (table) => [
     primaryKey({ columns: [table.datasetId, table.videoId, table.fromIndex] }),
     check("dataset_side_side", sql`side IN ('train', 'val', 'test')`),
+  ],
+);
+
+/** The side of the split that an import told for a frame of its job. */
+export const jobSide = pgTable(
+  "job_side",
+  {
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    videoId: uuid("video_id").notNull(),
+    frameIndex: integer("frame_index").notNull(),
+    side: text("side").$type<"train" | "val" | "test">().notNull(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.jobId, table.videoId, table.frameIndex] }),
+    check("job_side_side", sql`side IN ('train', 'val', 'test')`),
   ],
 );
 

@@ -289,6 +289,16 @@ export const ImportRecord = z
           "other labels that were not stored: without an area in their frame, crowds, points and " +
           "other shapes",
       }),
+    sides: z
+      .object({
+        train: count("frames that the archive tells for training"),
+        val: count("frames that it tells for validation"),
+        test: count("frames that it tells for test"),
+      })
+      .meta({
+        description:
+          "sides of the split that are kept with the job, by lists, paths or subsets of the archive",
+      }),
     notes: z.array(z.string()).meta({ description: "what was not taken as it stood, for people" }),
   })
   .meta({ id: "ImportRecord" });
@@ -388,6 +398,9 @@ export const ExportSummary = DatasetCounts.extend({
   ),
   train: SplitSummary.meta({ description: "counts of the archive's training side" }),
   val: SplitSummary.meta({ description: "counts of the archive's validation side" }),
+  test: SplitSummary.meta({
+    description: "counts of the archive's test side; only where the dataset has one",
+  }),
   annotations_outside_picture: count("annotations outside of their image, which are in no file"),
   original_images: count("images that are the files as they were uploaded"),
 })

@@ -113,6 +113,9 @@ function copyJob(job: JobRow, to: string, createdBy: string): SQL {
     INSERT INTO frame_review (job_id, video_id, frame_index, reviewed_by, reviewed_at)
     SELECT ${to}::uuid, video_id, frame_index, reviewed_by, reviewed_at
       FROM frame_review WHERE job_id = ${from}
+  ), s AS (
+    INSERT INTO job_side (job_id, video_id, frame_index, side)
+    SELECT ${to}::uuid, video_id, frame_index, side FROM job_side WHERE job_id = ${from}
   )
   INSERT INTO annotation ${annotationCopy}
     FROM annotation WHERE job_id = ${from}`;

@@ -15,16 +15,17 @@ import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/s
 import type { Page } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
 import { checkQuota } from "../../media/videos/videos.ts";
+import { keptSides } from "../datasets/kept-sides.ts";
 import {
   countsOf,
   type VideoSplit,
   type WrittenManifest,
   writeSplits,
 } from "../datasets/manifest.ts";
-import { borderOf } from "../datasets/split.ts";
+import { borderOf, sidesOf } from "../datasets/split.ts";
 import { type DatasetRow, findDataset, folderOf, keepDrawn, knownSides } from "./dataset-rows.ts";
 import { mergeJobs } from "./merge.ts";
-import { drawSides, sidesOf } from "./sides.ts";
+import { drawSides } from "./sides.ts";
 import { compareVersions } from "./version-changes.ts";
 
 /** How the frames of a version were chosen and split. */
@@ -126,7 +127,11 @@ export async function makeVersion(
   }
   await checkQuota(parts, workspaceId, parent?.bytes ?? 0);
   const known = await knownSides(database, dataset.id);
-  await keepDrawn(database, dataset.id, drawSides(merged.units, known, dataset));
+  const told = await keptSides(
+    database,
+    dataset.members.map(({ job_id: id }) => id),
+  );
+  await keepDrawn(database, dataset.id, drawSides(merged.units, known, dataset, told));
   const spans = Map.groupBy(await knownSides(database, dataset.id), ({ videoId }) => videoId);
   const splits = merged.videos
     .filter(({ frames }) => frames.length > 0)

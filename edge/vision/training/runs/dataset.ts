@@ -187,7 +187,7 @@ export async function writeDataset(
     sources: videos.map(withoutAddress),
     videos: splits.map(({ video }) => video.id),
     train,
-    val: sides.length - train,
+    val: sides.filter((side) => side === "val").length,
     leftOut: {
       frames: plan.counts.leftOutFrames,
       annotatedFrames: plan.counts.leftOutAnnotatedFrames,
