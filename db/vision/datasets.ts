@@ -2,6 +2,7 @@
 
 import { sql } from "drizzle-orm";
 import {
+  type AnyPgColumn,
   check,
   doublePrecision,
   index,
@@ -17,15 +18,16 @@ import {
 import { job } from "./labeling.ts";
 import { count, createdAt, id, instant, ownWorkspace, project } from "./schema.ts";
 
-/** A dataset made from a job. */
+/** An archive of a job's dataset, or of a version of a dataset of jobs. */
 export const datasetExport = pgTable(
   "dataset_export",
   {
     id: id(),
     workspaceId: ownWorkspace(),
-    jobId: uuid("job_id")
-      .notNull()
-      .references(() => job.id, { onDelete: "cascade" }),
+    jobId: uuid("job_id").references(() => job.id, { onDelete: "cascade" }),
+    datasetVersionId: uuid("dataset_version_id").references((): AnyPgColumn => datasetVersion.id, {
+      onDelete: "cascade",
+    }),
     format: text("format").notNull(),
     state: text("state").$type<"queued" | "completed" | "failed">().notNull().default("queued"),
     failure: text("failure"),
@@ -37,7 +39,11 @@ export const datasetExport = pgTable(
     createdAt: createdAt(),
     endedAt: instant("ended_at"),
   },
-  (table) => [index("dataset_export_job").on(table.jobId, table.createdAt)],
+  (table) => [
+    index("dataset_export_job").on(table.jobId, table.createdAt),
+    index("dataset_export_version").on(table.datasetVersionId, table.createdAt),
+    check("dataset_export_source", sql`(job_id IS NULL) <> (dataset_version_id IS NULL)`),
+  ],
 );
 
 /** An import of an archive with its images. Its id is that of the job that it becomes. */

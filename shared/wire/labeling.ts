@@ -411,7 +411,11 @@ export type ExportSummary = z.infer<typeof ExportSummary>;
 export const DatasetExport = z
   .object({
     export_id: z.uuid(),
-    job_id: z.uuid(),
+    job_id: z.uuid().nullable().meta({ description: "null for a version of a dataset" }),
+    dataset: z
+      .object({ dataset_id: z.uuid(), version: z.number().int() })
+      .nullable()
+      .meta({ description: "the version that was exported; null for a job" }),
     format: z.enum(EXPORT_FORMATS),
     status: z.enum(["queued", "completed", "failed"]),
     failure: z.string().nullable(),

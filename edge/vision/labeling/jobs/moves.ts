@@ -49,7 +49,10 @@ export async function editJob(
 /** Deletes a job with its annotations and exports; its tasks are canceled. */
 export async function deleteJob(parts: Parts, job: JobRow): Promise<void> {
   await requestCancel(parts.database, { subject: subjectOf(job.id) });
-  const afterDelete = await releaseExports(parts, job);
+  const afterDelete = await releaseExports(parts, {
+    workspaceId: job.workspaceId,
+    jobId: job.id,
+  });
   await patientBatch(parts.database, [sql`DELETE FROM job WHERE id = ${job.id}::uuid`]);
   await afterDelete();
 }

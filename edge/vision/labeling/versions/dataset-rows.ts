@@ -12,6 +12,7 @@ import { discardObjects } from "../../base/discard.ts";
 import type { Parts } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
 import { workspacePrefix } from "../../media/videos/videos.ts";
+import { releaseExports } from "../datasets/exports.ts";
 import { classesOf } from "../datasets/manifest.ts";
 import type { Side, SideSpan } from "../datasets/split.ts";
 import type { NewSpan } from "./sides.ts";
@@ -164,9 +165,12 @@ export const SHARES_RULE = "must leave a tenth of the frames for training";
 export const folderOf = ({ workspaceId, id }: Pick<DatasetRow, "id" | "workspaceId">): string =>
   `${workspacePrefix(workspaceId)}datasets/${id}/`;
 
-/** Deletes a dataset with its versions; its jobs stay, and so do runs that learned from it. */
+/** Deletes a dataset with its versions and their exports; its jobs stay, and so do runs that learned from it. */
 export async function deleteDataset(parts: Parts, row: DatasetRow): Promise<void> {
+  const { id: datasetId, workspaceId } = row;
+  const afterDelete = await releaseExports(parts, { workspaceId, datasetId });
   await patientBatch(parts.database, [sql`DELETE FROM dataset WHERE id = ${row.id}::uuid`]);
+  await afterDelete();
   await discardObjects(parts, [folderOf(row)]);
 }
 

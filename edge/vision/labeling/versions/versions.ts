@@ -14,6 +14,7 @@ import { type Database, isSilent } from "../../../http/database.ts";
 import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import type { Page } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
+import { idList } from "../../base/sql.ts";
 import { checkQuota } from "../../media/videos/videos.ts";
 import { keptSides } from "../datasets/kept-sides.ts";
 import {
@@ -95,7 +96,7 @@ export async function findVersion(
 }
 
 /** The objects of a version's videos, and the videos' ids. */
-export async function versionObjects(
+async function versionObjects(
   database: Database,
   { id }: Pick<VersionRow, "id">,
 ): Promise<{ sources: Pick<ObjectSource, "key" | "bytes">[]; videos: string[] }> {
@@ -103,6 +104,15 @@ export async function versionObjects(
     SELECT ${OBJECTS} FROM dataset_version v WHERE v.id = ${id}::uuid`;
   if (!row) throw new Failure("state_conflict", "the dataset was deleted meanwhile");
   return row;
+}
+
+/** The same, of a version to use: fails with `state_conflict` when videos of it were deleted. */
+export async function presentObjects(database: Database, version: Pick<VersionRow, "id">) {
+  const { sources, videos } = await versionObjects(database, version);
+  const { rows } = await database.execute<{ there: number }>(sql`
+    SELECT count(*)::int AS there FROM video WHERE id IN ${idList(videos)}`);
+  if (rows[0]?.there === videos.length) return { sources, videos };
+  throw new Failure("state_conflict", "videos of the version were deleted; make another version");
 }
 
 /**
