@@ -1,5 +1,5 @@
-// Metrics on the test frames of a run's dataset. Goal: the model is measured on them by the code and
-// the rule of the validation split, and they change neither its weights nor what is chosen; a
+// Metrics on the test frames of a run's dataset. Goal: the model is measured on them by the code
+// and the rule of the validation split, and they change neither its weights nor what is chosen; a
 // measurement that fails, or that a stop or a pause cuts off, costs the run nothing.
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

@@ -5,7 +5,7 @@ import { parse } from "yaml";
 import { withoutExtension } from "../../../../shared/wire/labeling.ts";
 import type { ArchiveText } from "./archive.ts";
 import { baseName, counted, folderOf, imageBeside, imageName, stemOf } from "./labels.ts";
-import { mostHeldOut, type Side } from "./split.ts";
+import { type Side, strictestSide } from "./split.ts";
 
 const SIDE_OF_NAME: Readonly<Record<string, Side>> = {
   train: "train",
@@ -54,7 +54,7 @@ class ToldSides {
     if (side === null) return;
     const known = this.sides.get(image) ?? side;
     if (known !== side) this.disputed.add(image);
-    this.sides.set(image, mostHeldOut([known, side]));
+    this.sides.set(image, strictestSide([known, side]));
   }
 }
 

@@ -5,7 +5,7 @@ import { type SQL, sql } from "drizzle-orm";
 import type { Database } from "../../../http/database.ts";
 import { jsonb } from "../../../http/storable.ts";
 import { idList } from "../../base/sql.ts";
-import { mostHeldOut, type Side, type SideSpan, type SplitVideo, sidesOf } from "./split.ts";
+import { type Side, type SideSpan, type SplitVideo, sidesOf, strictestSide } from "./split.ts";
 
 /** A frame with the side that an import tells for it. */
 export interface ToldFrame {
@@ -27,8 +27,9 @@ export const insertSides = (jobId: string, told: readonly ToldFrame[]): SQL[] =>
   });
 
 /**
- * The sides that imports told for frames of these jobs, as spans: other frames of a video are on the
- * side of the told one before them. Of several sides of one frame the most held-out counts.
+ * The sides that imports told for frames of these jobs, as spans: other frames of a video are on
+ * the side of the told one before them. Where two jobs tell two sides of a frame, the more held-out
+ * one counts.
  */
 export async function keptSides(
   database: Database,
@@ -55,9 +56,9 @@ interface HeldSides {
 }
 
 /**
- * What a split makes of told sides. A group of look-alikes goes whole to the most held-out side that
- * its members have. Where no frame is for validation, neither by an import nor otherwise (`hasVal`),
- * training frames are drawn from as if nothing was told of them: some must be held out.
+ * What a split makes of told sides. A group of look-alikes goes whole to the most held-out side
+ * that its members have. Where no frame is for validation, neither by an import nor otherwise
+ * (`hasVal`), training frames are drawn from as if nothing was told of them: some must be held out.
  */
 export function heldSides(
   videos: readonly SplitVideo[],
@@ -70,7 +71,7 @@ export function heldSides(
   for (const members of Map.groupBy(labeled, ({ videoId, group }) => group ?? videoId).values()) {
     const all = members.flatMap(({ videoId }) => own.get(videoId) ?? []);
     if (all.length === 0) continue;
-    const side = mostHeldOut(all.map((span) => span.side));
+    const side = strictestSide(all.map((span) => span.side));
     for (const { videoId } of members) {
       spans.set(videoId, members.length === 1 ? all : [{ videoId, fromIndex: 0, side }]);
     }

@@ -11,7 +11,7 @@ import {
 import { Failure } from "../../../../shared/errors.ts";
 import type { Bbox } from "../../../../shared/tasks/tasks.ts";
 import { withoutExtension } from "../../../../shared/wire/labeling.ts";
-import { mostHeldOut, type Side } from "./split.ts";
+import { type Side, strictestSide } from "./split.ts";
 
 /** One label before its frame is known. */
 export interface Label {
@@ -210,7 +210,7 @@ export function together(all: readonly Labels[]): Labels {
 export function oneSideEach(pairs: readonly (readonly [string, Side])[]): Map<string, Side> {
   const sides = new Map<string, Side>();
   for (const [image, side] of pairs) {
-    sides.set(image, mostHeldOut([sides.get(image) ?? side, side]));
+    sides.set(image, strictestSide([sides.get(image) ?? side, side]));
   }
   return sides;
 }

@@ -18,8 +18,8 @@ export interface SideSpan {
   side: Side;
 }
 
-/** Of several sides the one that a model learns least from: test, else val, else train. */
-export const mostHeldOut = (sides: readonly Side[]): Side =>
+/** The side among several that a model learns least from: test, else val, else train. */
+export const strictestSide = (sides: readonly Side[]): Side =>
   sides.includes("test") ? "test" : sides.includes("val") ? "val" : "train";
 
 /** Frames of a video by the side of the split that they are on. */

@@ -165,7 +165,7 @@ export const SHARES_RULE = "must leave a tenth of the frames for training";
 export const folderOf = ({ workspaceId, id }: Pick<DatasetRow, "id" | "workspaceId">): string =>
   `${workspacePrefix(workspaceId)}datasets/${id}/`;
 
-/** Deletes a dataset with its versions and their exports; its jobs stay, and so do runs that learned from it. */
+/** Deletes a dataset with its versions and their exports; its jobs and the runs of it stay. */
 export async function deleteDataset(parts: Parts, row: DatasetRow): Promise<void> {
   const { id: datasetId, workspaceId } = row;
   const afterDelete = await releaseExports(parts, { workspaceId, datasetId });
@@ -250,8 +250,8 @@ const spanRows = (spans: readonly NewSpan[]): SQL => sql`
     x("videoId" uuid, "fromIndex" int, side text, origin text)`;
 
 /**
- * Keeps sides that were drawn or brought along, for videos that have none: where another request drew first, its
- * sides stand.
+ * Keeps sides that were drawn or brought along, for videos that have none: where another request
+ * drew first, its sides stand.
  */
 export async function keepDrawn(
   database: Database,
