@@ -2,6 +2,7 @@
 
 import { sql } from "drizzle-orm";
 import {
+  type AnyPgColumn,
   check,
   doublePrecision,
   index,
@@ -17,15 +18,16 @@ import {
 import { job } from "./labeling.ts";
 import { count, createdAt, id, instant, ownWorkspace, project } from "./schema.ts";
 
-/** A dataset made from a job. */
+/** An archive of a job's dataset, or of a version of a dataset of jobs. */
 export const datasetExport = pgTable(
   "dataset_export",
   {
     id: id(),
     workspaceId: ownWorkspace(),
-    jobId: uuid("job_id")
-      .notNull()
-      .references(() => job.id, { onDelete: "cascade" }),
+    jobId: uuid("job_id").references(() => job.id, { onDelete: "cascade" }),
+    datasetVersionId: uuid("dataset_version_id").references((): AnyPgColumn => datasetVersion.id, {
+      onDelete: "cascade",
+    }),
     format: text("format").notNull(),
     state: text("state").$type<"queued" | "completed" | "failed">().notNull().default("queued"),
     failure: text("failure"),
@@ -37,7 +39,11 @@ export const datasetExport = pgTable(
     createdAt: createdAt(),
     endedAt: instant("ended_at"),
   },
-  (table) => [index("dataset_export_job").on(table.jobId, table.createdAt)],
+  (table) => [
+    index("dataset_export_job").on(table.jobId, table.createdAt),
+    index("dataset_export_version").on(table.datasetVersionId, table.createdAt),
+    check("dataset_export_source", sql`(job_id IS NULL) <> (dataset_version_id IS NULL)`),
+  ],
 );
 
 /** An import of an archive with its images. Its id is that of the job that it becomes. */
@@ -152,12 +158,29 @@ export const datasetSide = pgTable(
     videoId: uuid("video_id").notNull(),
     fromIndex: integer("from_index").notNull(),
     side: text("side").$type<"train" | "val" | "test">().notNull(),
-    /** Whether a person set it, or it was drawn. */
-    origin: text("origin").$type<"person" | "drawn">().notNull(),
+    /** Whether a person set it, an import told it, or it was drawn. */
+    origin: text("origin").$type<"person" | "import" | "drawn">().notNull(),
   },
   (table) => [
     primaryKey({ columns: [table.datasetId, table.videoId, table.fromIndex] }),
     check("dataset_side_side", sql`side IN ('train', 'val', 'test')`),
+  ],
+);
+
+/** The side of the split that an import told for a frame of its job. */
+export const jobSide = pgTable(
+  "job_side",
+  {
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    videoId: uuid("video_id").notNull(),
+    frameIndex: integer("frame_index").notNull(),
+    side: text("side").$type<"train" | "val" | "test">().notNull(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.jobId, table.videoId, table.frameIndex] }),
+    check("job_side_side", sql`side IN ('train', 'val', 'test')`),
   ],
 );
 

@@ -56,6 +56,8 @@ export const trainingRun = pgTable(
     live: jsonb("live").notNull().default({}),
     bestMetrics: jsonb("best_metrics"),
     bestEpoch: integer("best_epoch"),
+    /** On the test frames, of the model that it registered last. */
+    testMetrics: jsonb("test_metrics"),
     artifacts: jsonb("artifacts").notNull().default([]),
     stopRequestedAt: instant("stop_requested_at"),
     createdBy: uuid("created_by"),
@@ -124,6 +126,8 @@ export const model = pgTable(
     bytes: count("bytes").notNull(),
     sha256: text("sha256").notNull(),
     metrics: jsonb("metrics").notNull().default({}),
+    /** On the test frames of its run's dataset; null where they were not measured. */
+    testMetrics: jsonb("test_metrics"),
     /** Its detections on the validation split, by confidence; null where they were not measured. */
     confidenceBins: jsonb("confidence_bins").$type<number[]>(),
     active: boolean("active").notNull().default(false),

@@ -163,9 +163,10 @@ class Summary {
   #skipped = 0;
   #originals = 0;
 
-  constructor({ classes }: ExportManifest) {
+  constructor({ classes, videos }: ExportManifest) {
     this.#classes = classes;
-    for (const split of ["train", "val"]) {
+    const hasTest = videos.some(({ frames }) => frames.some(({ split }) => split === "test"));
+    for (const split of hasTest ? ["train", "val", "test"] : ["train", "val"]) {
       this.#splits.set(split, { images: 0, background: 0, counts: classes.map(() => 0) });
     }
   }

@@ -59,6 +59,7 @@ function layoutOf(
       const yaml = [
         `train: images/${folder("train", "val")}`,
         `val: images/${folder("val", "train")}`,
+        ...(splits.has("test") ? ["test: images/test"] : []),
         `nc: ${manifest.classes.length}`,
         "names:",
         ...names,

@@ -5,7 +5,7 @@ import * as fs from "node:fs/promises";
 import { z } from "zod";
 import type { Engine, Evaluation } from "../../native/index.d.ts";
 import { headerBytes, parseHeader } from "../../shared/detector/safetensors.ts";
-import type { Checkpoint } from "../../shared/tasks/tasks.ts";
+import type { Checkpoint } from "../../shared/tasks/train-task.ts";
 import { ResolvedSettings, RunEpoch } from "../../shared/wire/training.ts";
 import { type Scores, scoresOf } from "./run-charts.ts";
 import type { RunFolder } from "./run-folder.ts";

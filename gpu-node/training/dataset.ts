@@ -1,4 +1,4 @@
-// A run's dataset as the engine maps it: two files of RGB bytes, one a split, every image at the
+// A run's dataset as the engine maps it: a file of RGB bytes for each split, every image at the
 // run's image size, and the boxes scaled with it. Pixels are kept under the hash of what they were
 // made of, so that a resume, a second run or other boxes on the same frames decode nothing again,
 // and a run on some frames more decodes those alone.
@@ -17,6 +17,7 @@ import { type PixelContext, pixelBytes, pixelsAt, pixelsName, type SourceFrame }
 
 type Frame = SourceFrame["frame"];
 
+/** What a run learns from, and what it chooses on. */
 export type Split = "train" | "val";
 const SPLITS: readonly Split[] = ["train", "val"];
 
@@ -35,6 +36,8 @@ export interface TrainingData {
   /** Digest of the manifest. */
   sha256: string;
   splits: Record<Split, SplitData>;
+  /** What the finished model alone is measured on; null where no frame of it has an annotation. */
+  test: SplitData | null;
   /** Boxes of the manifest that lie outside their images or are too thin to be seen. */
   left: number;
 }
@@ -107,7 +110,7 @@ export function whyUnmasked({ videos }: ExportManifest): string | null {
 }
 
 /** The images of a split in the order of their files. */
-const wantedOf = ({ videos }: ExportManifest, split: Split): SourceFrame[] =>
+const wantedOf = ({ videos }: ExportManifest, split: Split | "test"): SourceFrame[] =>
   videos.flatMap((video) =>
     video.frames
       .filter((frame) => frame.split === split)
@@ -182,29 +185,37 @@ export async function prepareDataset(
   const { manifest, sha256, imageSize, masks = false, outlines = false } = options;
   const unfit = whyUnfit(manifest) ?? (masks ? whyUnmasked(manifest) : null);
   if (unfit) throw new TaskFailure("bad_dataset", unfit);
-  const wanted = { train: wantedOf(manifest, "train"), val: wantedOf(manifest, "val") };
-  const total = wanted.train.length + wanted.val.length;
+  const test = wantedOf(manifest, "test");
+  const isTested = test.some(({ frame }) => frame.annotations.length > 0);
+  const wanted = {
+    train: wantedOf(manifest, "train"),
+    val: wantedOf(manifest, "val"),
+    test: isTested ? test : [],
+  };
+  const all = Object.values(wanted).flat();
   const folder = join(context.machine.trainingDir, "datasets");
   await fs.mkdir(folder, { recursive: true, mode: 0o700 });
-  const names = SPLITS.map((split) => pixelsName(wanted[split], imageSize));
+  const nameOf = (split: Split | "test") => pixelsName(wanted[split], imageSize);
+  const names = [...SPLITS, ...(isTested ? ["test" as const] : [])].map(nameOf);
   const { bavail, bsize } = await fs.statfs(folder);
   await sweepDatasets(folder, names, {
-    bytes: pixelBytes([...wanted.train, ...wanted.val], imageSize),
+    bytes: pixelBytes(all, imageSize),
     free: bavail * bsize,
   });
-  const progress = new Counter(total, options.onProgress);
+  const progress = new Counter(all.length, options.onProgress);
   const sources = new Map(options.videos.map((source) => [source.key, source]));
   let left = 0;
-  const splits = {} as Record<Split, SplitData>;
-  for (const [index, split] of SPLITS.entries()) {
-    const path = join(folder, `${names[index]}.rgb`);
+  const dataOf = async (split: Split | "test"): Promise<SplitData> => {
+    const path = join(folder, `${nameOf(split)}.rgb`);
     const work = { imageSize, sources, onReady: (count: number) => progress.add(count) };
     const made = await pixelsAt(path, wanted[split], work, context);
     const data = entriesOf(wanted[split], made, masks || (outlines && split === "train"));
-    splits[split] = { path, images: data.images };
     left += data.left;
-  }
-  return { classes: manifest.classes, sha256, splits, left };
+    return { path, images: data.images };
+  };
+  const splits = { train: await dataOf("train"), val: await dataOf("val") };
+  const tested = isTested ? await dataOf("test") : null;
+  return { classes: manifest.classes, sha256, splits, test: tested, left };
 }
 
 function entriesOf(

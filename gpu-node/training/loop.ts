@@ -46,7 +46,7 @@ export interface LoopParts {
 /** Steps in a row without a finite gradient that end a run. */
 const LOST_STEPS_MAX = 20;
 /** A validation of a stopped run's weights takes no longer; its node gives a stop 15 minutes. */
-const LAST_VALIDATION_MS = 5 * 60_000;
+export const LAST_VALIDATION_MS = 5 * 60_000;
 
 /** Trains from where the state is. Resolves when the run is at its end or was asked to stop. */
 export async function trainEpochs(parts: LoopParts): Promise<void> {

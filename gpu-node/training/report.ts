@@ -4,7 +4,7 @@
 
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import type { StepProgress } from "../../native/index.d.ts";
-import type { Checkpoint, TrainDetail } from "../../shared/tasks/tasks.ts";
+import type { Checkpoint, TrainDetail } from "../../shared/tasks/train-task.ts";
 import { iso, systemClock } from "../../shared/time.ts";
 import type { ResolvedSettings, RunEpoch, RunLosses } from "../../shared/wire/training.ts";
 import type { TaskContext } from "../objects/task-context.ts";

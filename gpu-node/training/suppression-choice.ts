@@ -107,10 +107,7 @@ type Measure = (images: readonly LookedAt[]) => Promise<Evaluation>;
 async function bestSuppressed(looked: readonly LookedAt[], measure: Measure) {
   const tried: (Serving & { nmsIou: number })[] = [];
   for (const nmsIou of NMS_IOUS) {
-    const images = looked.map((image) => ({
-      ...image,
-      detections: suppressedDetections(image.detections, nmsIou),
-    }));
+    const images = suppressedLooks(looked, nmsIou);
     tried.push({ nmsIou, images, evaluation: await measure(images) });
   }
   return tried.reduce((best, one) =>
@@ -137,6 +134,13 @@ async function gainOver(
 }
 
 const meanOf = ({ mAP50, mAP50_95 }: Evaluation) => (mAP50 + mAP50_95) / 2;
+
+/** Images with those of their detections that stay. */
+export const suppressedLooks = (looked: readonly LookedAt[], nmsIou: number): LookedAt[] =>
+  looked.map((image) => ({
+    ...image,
+    detections: suppressedDetections(image.detections, nmsIou),
+  }));
 
 /** The detections of an image that stay. */
 export function suppressedDetections(detections: Detections, nmsIou: number): Detections {
@@ -202,21 +206,27 @@ export async function writeSuppression(
       return lookAt(other, parts);
     });
     if (!one || !many) return null;
-    const evaluate: Evaluate = (of) =>
-      native.evaluateDetections({
-        classes: graph.classes,
-        detections: of.map(({ detections, placement }) =>
-          placement ? cutDetections(detections, placement) : detections,
-        ),
-        truths: of.map(({ truths }) => truths),
-      });
+    const evaluate: Evaluate = (of) => evaluateLooks({ native, graph }, of);
     const choice = await chooseSuppression({ one_to_one: one, one_to_many: many }, evaluate, stop);
     if (choice) await engine.save(path, withSuppression(metadata, choice));
     return choice;
   });
 }
 
-/** What loaded weights find on a validation split; null where the run was stopped. */
+/** Average precision of detections, each cut at its image. */
+export const evaluateLooks = (
+  { native, graph }: Pick<ChoiceParts, "native" | "graph">,
+  looked: readonly LookedAt[],
+): Evaluation =>
+  native.evaluateDetections({
+    classes: graph.classes,
+    detections: looked.map(({ detections, placement }) =>
+      placement ? cutDetections(detections, placement) : detections,
+    ),
+    truths: looked.map(({ truths }) => truths),
+  });
+
+/** What loaded weights find on a split; null where the run was stopped. */
 export async function lookAt(
   engine: Pick<Engine, "predict">,
   {

@@ -4,12 +4,8 @@
 
 import { loadEngine, type Native } from "../../native/load.ts";
 import { detectorGraph } from "../../shared/detector/detector.ts";
-import type {
-  RunArtifact,
-  TaskPayload,
-  TaskResult,
-  TrainedModel,
-} from "../../shared/tasks/tasks.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
+import type { RunArtifact, TrainedModel } from "../../shared/tasks/train-task.ts";
 import { BEST_WEIGHTS, LATEST_WEIGHTS, type MetricMap } from "../../shared/wire/training.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { MediaContext } from "../media/footage.ts";
@@ -29,7 +25,14 @@ import {
 import { prepareDataset, readManifest } from "./dataset.ts";
 import { asTrainFailure, isOutOfMemory } from "./engine-failure.ts";
 import { EvaluationBatch } from "./evaluation-batch.ts";
-import { lastValidation, metricsOf, trainEpochs, unmeasured, weightsMetadata } from "./loop.ts";
+import {
+  LAST_VALIDATION_MS,
+  lastValidation,
+  metricsOf,
+  trainEpochs,
+  unmeasured,
+  weightsMetadata,
+} from "./loop.ts";
 import { Report, spoken } from "./report.ts";
 import { openRunFolder } from "./run-folder.ts";
 import { augmentationOf } from "./settings.ts";
@@ -37,6 +40,7 @@ import { begin, hardwareOf, installedWeights, type RunStart, type StartParts } f
 import { writeSuppression } from "./suppression-choice.ts";
 import { LostProcesses, type Team } from "./team.ts";
 import { formTeam, processesOf, shareOf } from "./team-start.ts";
+import { testMetrics } from "./test-metrics.ts";
 import { CheckpointUploads, uploadArtifact } from "./uploads.ts";
 
 export interface SessionOptions {
@@ -137,13 +141,15 @@ async function readDataset(payload: Payload, context: MediaContext, report: Repo
     context,
   );
   const { train: trained, val } = data.splits;
-  const boxes = [...trained.images, ...val.images].reduce(
+  const test = data.test?.images ?? [];
+  const boxes = [...trained.images, ...val.images, ...test].reduce(
     (sum, image) => sum + image.boxes.length / 5,
     0,
   );
   report.say(
     `Dataset: ${trained.images.length} pictures to train on, ${val.images.length} to validate on, ` +
-      `${boxes} boxes, longest side ${imageSize} px.`,
+      `${test.length === 0 ? "" : `${test.length} to test on, `}${boxes} boxes, ` +
+      `longest side ${imageSize} px.`,
   );
   const leftOut = manifest.left_out_frames;
   if (leftOut > 0) {
@@ -297,9 +303,10 @@ interface HandIn {
 
 /** Sends what the run came to, the checkpoint first, and lets go of its folder here. */
 async function handIn(parts: StartParts, start: RunStart, handover: HandIn): Promise<Result> {
-  const { context, folder, report, native, graph, hardware } = parts;
+  const { context, folder, report, native, graph, hardware, data } = parts;
   const { state } = start;
   const { files, uploads, evaluationBatch, stopped, pausing } = handover;
+  const began = performance.now();
   const lost = (thrown: unknown) => {
     context.log.warning("checkpoint_not_uploaded", { error: thrown });
     report.say(`The checkpoint could not be handed in: ${(thrown as Error).message}.`);
@@ -313,14 +320,20 @@ async function handIn(parts: StartParts, start: RunStart, handover: HandIn): Pro
   // A GPU has room for one network at a time.
   await start.engine.close();
   const suppressed = weights && (await suppressionFor(parts, state, { weights, evaluationBatch }));
-  // What was cut off chose nothing: the next attempt does.
-  if (!suppressed && !stopped && pausing()) {
+  const putAside = async () => {
     await uploads.finish(state);
     throw new TaskPause();
-  }
+  };
+  // What was cut off chose nothing: the next attempt does.
+  if (!suppressed && !stopped && pausing()) await putAside();
   const { parameters } = start;
   const served = weights && { ...weights, ...suppressed };
-  const handedIn = served && (await handInWeights(parts, { ...served, parameters }));
+  const msLeft = LAST_VALIDATION_MS - (performance.now() - began);
+  const measuring = { resolved: state.resolved, evaluationBatch, pausing, msLeft };
+  const tested = served && (await testMetrics(parts, { ...measuring, ...served.files }));
+  // Nor was the model measured.
+  if (served && data.test && !tested && !stopped && pausing()) await putAside();
+  const handedIn = served && (await handInWeights(parts, { ...served, parameters, tested }));
   const model = handedIn?.model ?? null;
   report.say(model ? `Model: ${scored(model)}.` : "No model: no step was taken.");
   // Better weights that the stop passed over: people take them, or register them.
@@ -341,7 +354,8 @@ async function handIn(parts: StartParts, start: RunStart, handover: HandIn): Pro
 async function keepBest(parts: StartParts, best: OwnWeights & { parameters: number }) {
   const { context, report } = parts;
   try {
-    const kept = await handInWeights(parts, best);
+    // Test frames measure the model alone: of two figures people would choose the better one.
+    const kept = await handInWeights(parts, { ...best, tested: null });
     report.say(`Best epoch before: ${scored(kept.model)}, kept as ${kept.name}.`);
     return kept;
   } catch (error) {
@@ -405,10 +419,16 @@ async function latestOf(
   return { name: LATEST_WEIGHTS, files, epoch, metrics };
 }
 
+interface HandedInMore {
+  parameters: number;
+  /** Metrics on the test frames. */
+  tested: MetricMap | null;
+}
+
 /** Uploads weights as an artifact that the registry can take. */
 async function handInWeights(
   { context, folder, report }: StartParts,
-  { name, files, epoch, metrics, parameters }: OwnWeights & { parameters: number },
+  { name, files, epoch, metrics, parameters, tested }: OwnWeights & HandedInMore,
 ): Promise<RunArtifact & { model: TrainedModel }> {
   const path = folder.file(files.weights);
   const sha256 = await hashOf(path);
@@ -422,6 +442,7 @@ async function handInWeights(
     epoch,
     metrics,
     confidence_bins: scores?.confidenceBins ?? null,
+    test_metrics: tested,
   };
   return { ...artifact, model };
 }

@@ -3,7 +3,7 @@
 // last one must arrive.
 
 import * as fs from "node:fs/promises";
-import type { Checkpoint } from "../../shared/tasks/tasks.ts";
+import type { Checkpoint } from "../../shared/tasks/train-task.ts";
 import type { ArtifactObject } from "../../shared/wire/training.ts";
 import type { TaskContext } from "../objects/task-context.ts";
 import { uploadFile } from "../objects/transfer.ts";

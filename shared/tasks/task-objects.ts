@@ -3,6 +3,9 @@
 import { z } from "zod";
 import { VARIANT_NAMES } from "../detector/detector.ts";
 
+/** A whole number that fits into the database's `int`. */
+export const int32 = () => z.number().int().min(0).max(2_147_483_647);
+
 /** An object of the store, by the short-lived address at which a node may read it. */
 export const ObjectSource = z.object({
   url: z.url(),

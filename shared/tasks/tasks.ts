@@ -2,32 +2,22 @@
 // what queue and node know of it: an entry of `TASK_KINDS` each, and a runner in `gpu-node/tasks`.
 
 import { z } from "zod";
-import { ConfidenceBins } from "../detector/confidence-bins.ts";
 import { Bbox, Point, Prediction, Rle } from "../shapes.ts";
 import { ExportedFile, ExportWish } from "../wire/exports.ts";
-import {
-  ArtifactObject,
-  EPOCHS_MAX,
-  MetricMap,
-  ResolvedSettings,
-  RunEpoch,
-  TrainSettings,
-} from "../wire/training.ts";
+import { ResolvedSettings, RunEpoch, TrainSettings } from "../wire/training.ts";
 import { ComparedFile, ComparisonOutcome, ComparisonRules } from "./comparison-task.ts";
 import { EmbedResult, EmbedTask } from "./embed-task.ts";
 import { MaskedPrediction, PredictAsk } from "./predict-task.ts";
 import { SamResult } from "./sam.ts";
 import { SamTask } from "./sam-task.ts";
-import { ModelSource, ObjectSource, ObjectTarget, StoredObject } from "./task-objects.ts";
+import { int32, ModelSource, ObjectSource, ObjectTarget, StoredObject } from "./task-objects.ts";
+import { Checkpoint, RunArtifact, TrainedModel } from "./train-task.ts";
 import {
   WorkflowAnswer,
   WorkflowTask,
   WorkflowVideoAnswer,
   WorkflowVideoTask,
 } from "./workflow-task.ts";
-
-/** A whole number that fits into the database's `int`. */
-const int32 = () => z.number().int().min(0).max(2_147_483_647);
 
 // Everybody knows boxes, clicks, predictions and what the store has from here.
 export { Bbox, ModelSource, ObjectSource, ObjectTarget, Point, Prediction, StoredObject };
@@ -119,49 +109,6 @@ const search = {
 const SIDE_MAX = 65_535;
 const FPS_MAX = 1e6;
 const DURATION_SECONDS_MAX = 1e9;
-
-/** The object from which a training run goes on. */
-export const Checkpoint = StoredObject.extend({
-  /** Epochs done. */
-  epoch: z.number().int().min(0).max(EPOCHS_MAX),
-  /** Batches done of the epoch under way. */
-  batch: int32(),
-});
-export type Checkpoint = z.infer<typeof Checkpoint>;
-
-/** A model as the registry takes it in. */
-export const TrainedModel = z.object({
-  weights: StoredObject.extend({ sha256: z.string().regex(/^[0-9a-f]{64}$/) }),
-  parameters: z.number().int().min(0),
-  epoch: RunEpoch.shape.epoch,
-  metrics: MetricMap,
-  /** What it found on the validation split, by confidence; null where that was not measured. */
-  confidence_bins: ConfidenceBins.nullable(),
-});
-export type TrainedModel = z.infer<typeof TrainedModel>;
-
-/** An object that a run left. Weights have with them what the registry stores of a model. */
-export const RunArtifact = ArtifactObject.extend({ model: TrainedModel.optional() });
-export type RunArtifact = z.infer<typeof RunArtifact>;
-
-/** What a train task reports beside `done` and `total`, which are batches. */
-export const TrainDetail = z.object({
-  epoch: z.number().int().min(0).max(EPOCHS_MAX),
-  batch: int32(),
-  batches: int32(),
-  losses: RunEpoch.shape.losses.nullable(),
-  learning_rate: z.number().nullable(),
-  images_per_second: z.number().nullable(),
-  memory_bytes: z.number().nullable(),
-  eta_seconds: z.number().nullable(),
-  resolved: ResolvedSettings.nullable(),
-  /** The newest epochs, oldest first; the same one may come many times. */
-  recent: z.array(RunEpoch).max(20),
-  /** The newest lines, numbered from 1 through all attempts; the same one may come many times. */
-  log: z.array(z.object({ n: int32(), line: z.string() })).max(50),
-  checkpoint: Checkpoint.nullable(),
-});
-export type TrainDetail = z.infer<typeof TrainDetail>;
 
 /**
  * Where a node has room for a task: `interactive` work is answered in seconds, `short` work in

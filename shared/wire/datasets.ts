@@ -60,7 +60,9 @@ export const VideoSide = z
     filename: z.string().nullable().meta({ description: "null once the video was deleted" }),
     from_index: count("first frame of the stretch, which lasts to the next one of the video"),
     side: DatasetSide,
-    origin: z.enum(["person", "drawn"]).meta({ description: "who set the side" }),
+    origin: z.enum(["person", "import", "drawn"]).meta({
+      description: "who set the side: a person, the import that brought it along, or the draw",
+    }),
   })
   .meta({ id: "VideoSide" });
 export type VideoSide = z.infer<typeof VideoSide>;

@@ -290,6 +290,16 @@ export const ImportRecord = z
           "other labels that were not stored: without an area in their frame, crowds, points and " +
           "other shapes",
       }),
+    sides: z
+      .object({
+        train: count("frames that the archive tells for training"),
+        val: count("frames that it tells for validation"),
+        test: count("frames that it tells for test"),
+      })
+      .meta({
+        description:
+          "sides of the split that are kept with the job, by lists, paths or subsets of the archive",
+      }),
     notes: z.array(z.string()).meta({ description: "what was not taken as it stood, for people" }),
   })
   .meta({ id: "ImportRecord" });
@@ -389,6 +399,9 @@ export const ExportSummary = DatasetCounts.extend({
   ),
   train: SplitSummary.meta({ description: "counts of the archive's training side" }),
   val: SplitSummary.meta({ description: "counts of the archive's validation side" }),
+  test: SplitSummary.meta({
+    description: "counts of the archive's test side; only where the dataset has one",
+  }),
   annotations_outside_picture: count("annotations outside of their image, which are in no file"),
   original_images: count("images that are the files as they were uploaded"),
 })
@@ -399,7 +412,11 @@ export type ExportSummary = z.infer<typeof ExportSummary>;
 export const DatasetExport = z
   .object({
     export_id: z.uuid(),
-    job_id: z.uuid(),
+    job_id: z.uuid().nullable().meta({ description: "null for a version of a dataset" }),
+    dataset: z
+      .object({ dataset_id: z.uuid(), version: z.number().int() })
+      .nullable()
+      .meta({ description: "the version that was exported; null for a job" }),
     format: z.enum(EXPORT_FORMATS),
     status: z.enum(["queued", "completed", "failed"]),
     failure: z.string().nullable(),

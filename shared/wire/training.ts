@@ -180,7 +180,9 @@ export const TrainSettings = z
       }),
     seed: z.number().int().min(0).max(4_294_967_295).default(0),
     val_share: z.number().min(0.05).max(0.5).default(VAL_SHARE_DEFAULT).meta({
-      description: "share of the frames that metrics are measured on, 0 to 1",
+      description:
+        "share of the frames that metrics are measured on, 0 to 1; of frames whose side the job's " +
+        "import brought along none are drawn, and no others where it brought frames for validation",
     }),
     include: DatasetInclude,
     pretrained: PretrainedSource.default(null),
@@ -380,6 +382,12 @@ export const TrainingRun = z
           "the epoch that `best_metrics` are of. Of a model that was stopped within an epoch it is " +
           "that epoch, which is not done",
       }),
+    test_metrics: MetricMap.nullable().meta({
+      description:
+        "as `best_metrics`, on the frames of the side `test`: measured once, of the model that the " +
+        "run registered, and nothing is chosen by them. Null before the end, where no test frame " +
+        "has an annotation, and where they were not measured",
+    }),
     model_id: z.uuid().nullable().meta({ description: "the newest model it registered" }),
     topic: z.string(),
     created_at: instant(),
@@ -412,6 +420,12 @@ export const Model = z
     bytes: z.number().int(),
     sha256: z.string(),
     metrics: MetricMap,
+    test_metrics: MetricMap.nullable().meta({
+      description:
+        "the same by the same rule on the test frames of its run's dataset, on which nothing was " +
+        "trained or chosen; null where there were none with an annotation, where they were not " +
+        "measured, for best weights that people registered, and for an imported model",
+    }),
     metrics_rule: z
       .enum(["coco_at_image_edge"])
       .nullable()

@@ -5,12 +5,8 @@ import { existsSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { runTask } from "../../gpu-node/tasks/runners.ts";
 import { ExportManifest } from "../../shared/tasks/export-manifest.ts";
-import {
-  type ObjectSource,
-  TASK_KINDS,
-  type TaskPayload,
-  TrainDetail,
-} from "../../shared/tasks/tasks.ts";
+import { type ObjectSource, TASK_KINDS, type TaskPayload } from "../../shared/tasks/tasks.ts";
+import { TrainDetail } from "../../shared/tasks/train-task.ts";
 import {
   type MetricMap,
   type ResolvedSettings,

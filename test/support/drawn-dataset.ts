@@ -11,6 +11,8 @@ import { seeded } from "./weights.ts";
 export interface DrawnOptions {
   train?: number;
   val?: number;
+  /** Copies of the validation images on the side `test`. */
+  isTested?: boolean;
   /** Side of the images. */
   side?: number;
   seed?: number;
@@ -69,7 +71,7 @@ export async function drawnDataset(
   settings: Partial<TrainSettings> = {},
   options: DrawnOptions = {},
 ): Promise<DrawnTask> {
-  const { train = 12, val = 4, side = 64, seed = 1, masks = false } = options;
+  const { train = 12, val = 4, side = 64, seed = 1, masks = false, isTested = false } = options;
   const { classes = ["disc", "square"] } = options;
   const random = seeded(seed);
   const videos: ExportManifest["videos"] = [];
@@ -82,6 +84,9 @@ export async function drawnDataset(
     const frames = [{ index: 0, split, annotations }];
     const named = { video_id: crypto.randomUUID(), filename: `image-${at}.png`, key };
     videos.push({ ...named, width: side, height: side, frames });
+    if (!isTested || split !== "val") continue;
+    const copy = { ...named, video_id: crypto.randomUUID(), width: side, height: side };
+    videos.push({ ...copy, frames: [{ index: 0, split: "test", annotations }] });
   }
   const manifest = ExportManifest.parse({ name: "drawn", classes, left_out_frames: 0, videos });
   const bytes = Buffer.from(JSON.stringify(manifest));

@@ -32,6 +32,7 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "PUT /datasets/{dataset_id}/jobs/{job_id}": () => ({}),
   "POST /datasets/{dataset_id}/split": ({ video_id }) => ({ video_ids: [video_id], side: "val" }),
   "POST /datasets/{dataset_id}/versions": () => ({}),
+  "POST /datasets/{dataset_id}/versions/{version}/export": () => ({}),
   "POST /jobs/{job_id}/videos": ({ video_id }) => ({ video_ids: [video_id] }),
   "POST /jobs/{job_id}/stop": () => ({}),
   "POST /jobs/{job_id}/resume": () => ({}),

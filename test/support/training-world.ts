@@ -5,13 +5,8 @@ import { createHash } from "node:crypto";
 import { expect } from "vitest";
 import { WebSocket } from "ws";
 import type { ClaimedTask, Outcome } from "../../shared/tasks/node-protocol.ts";
-import {
-  type Checkpoint,
-  TASK_KINDS,
-  type TaskPayload,
-  type TaskResult,
-  type TrainDetail,
-} from "../../shared/tasks/tasks.ts";
+import { TASK_KINDS, type TaskPayload, type TaskResult } from "../../shared/tasks/tasks.ts";
+import type { Checkpoint, TrainDetail } from "../../shared/tasks/train-task.ts";
 import { ProgressEvent } from "../../shared/wire/progress.ts";
 import { type RunEpoch, TrainingRun } from "../../shared/wire/training.ts";
 import {

@@ -8,12 +8,8 @@ import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../gpu-node/tasks/runners.ts";
 import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../native/load.ts";
 import type { Outcome, TaskProgress } from "../../shared/tasks/node-protocol.ts";
-import {
-  type Checkpoint,
-  type TaskPayload,
-  type TaskResult,
-  TrainDetail,
-} from "../../shared/tasks/tasks.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
+import { type Checkpoint, TrainDetail } from "../../shared/tasks/train-task.ts";
 import type { NodeService } from "./node-service.ts";
 import { taskContext } from "./task-context.ts";
 

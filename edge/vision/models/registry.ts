@@ -42,6 +42,7 @@ const MODEL = selection({
   bytes: m.bytes,
   sha256: m.sha256,
   metrics: typed<Model["metrics"]>(m.metrics),
+  testMetrics: typed<Model["test_metrics"]>(m.testMetrics),
   /** Its detections on the validation split, by confidence; null where they were not measured. */
   confidenceBins: m.confidenceBins,
   active: m.active,
@@ -71,6 +72,7 @@ export const modelRecord = (row: ModelRow, origin: string): Model => ({
   bytes: row.bytes,
   sha256: row.sha256,
   metrics: row.metrics,
+  test_metrics: row.testMetrics,
   metrics_rule: row.runId === null ? null : "coco_at_image_edge",
   aliases: row.aliases,
   active: row.active,

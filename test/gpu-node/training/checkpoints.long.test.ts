@@ -17,7 +17,8 @@ import { openRunFolder, sweepRuns } from "../../../gpu-node/training/run-folder.
 import { train } from "../../../gpu-node/training/train-attempt.ts";
 import type { EngineOptions } from "../../../native/index.d.ts";
 import type { Native } from "../../../native/load.ts";
-import type { Checkpoint, TaskPayload } from "../../../shared/tasks/tasks.ts";
+import type { TaskPayload } from "../../../shared/tasks/tasks.ts";
+import type { Checkpoint } from "../../../shared/tasks/train-task.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
 import { taskContext } from "../../support/task-context.ts";

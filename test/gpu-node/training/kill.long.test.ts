@@ -4,7 +4,8 @@
 import { existsSync, readdirSync, watch } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { TASK_KINDS, type TaskResult, TrainDetail } from "../../../shared/tasks/tasks.ts";
+import { TASK_KINDS, type TaskResult } from "../../../shared/tasks/tasks.ts";
+import { TrainDetail } from "../../../shared/tasks/train-task.ts";
 import { toolsOrSay } from "../../support/clips.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { type NodeProcess, startNode } from "../../support/gpu-node.ts";

@@ -11,7 +11,7 @@ import {
 import { train } from "../../../gpu-node/training/train-attempt.ts";
 import type { Engine, EngineOptions, Precision } from "../../../native/index.d.ts";
 import type { Native } from "../../../native/load.ts";
-import type { Checkpoint } from "../../../shared/tasks/tasks.ts";
+import type { Checkpoint } from "../../../shared/tasks/train-task.ts";
 import { type ResolvedSettings, TrainSettings } from "../../../shared/wire/training.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";

@@ -3,7 +3,7 @@
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { detectorGraph, HEAD_LAYER } from "../../../shared/detector/detector.ts";
-import type { Checkpoint } from "../../../shared/tasks/tasks.ts";
+import type { Checkpoint } from "../../../shared/tasks/train-task.ts";
 import type { RunEpoch } from "../../../shared/wire/training.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";

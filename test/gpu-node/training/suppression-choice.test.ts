@@ -6,9 +6,11 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { createLog } from "../../../gpu-node/base/log.ts";
 import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { openPredictor } from "../../../gpu-node/serving/predictor.ts";
 import type { SplitData } from "../../../gpu-node/training/dataset.ts";
+import { metricsOf } from "../../../gpu-node/training/loop.ts";
 import {
   chooseSuppression,
   jackknifeError,
@@ -16,6 +18,7 @@ import {
   suppressedDetections,
   writeSuppression,
 } from "../../../gpu-node/training/suppression-choice.ts";
+import { testMetrics } from "../../../gpu-node/training/test-metrics.ts";
 import type { Evaluation } from "../../../native/index.d.ts";
 import type { Native } from "../../../native/load.ts";
 import { byHead } from "../../../shared/detector/deployed-detector.ts";
@@ -164,6 +167,7 @@ describe.skipIf(!native)("weights whose head gives objects twice", () => {
   let dir: string;
   let path: string;
   let pixels: string;
+  const CLASSES = ["one", "other"];
   const each = SIDE * HEIGHT * 3;
   const random = seeded(3);
   const noise = Uint8Array.from({ length: IMAGES * each }, () => 256 * random());
@@ -231,6 +235,27 @@ describe.skipIf(!native)("weights whose head gives objects twice", () => {
       onBatch: () => {},
     });
 
+  const tested = (test: SplitData, served: { head?: Head; nms_iou?: number } = {}) =>
+    testMetrics(
+      {
+        native: native as Native,
+        graph,
+        hardware: { device: "cpu", threads: 1 },
+        context: { cancel: new AbortController().signal, log: createLog(() => {}) },
+        folder: { file: () => path },
+        data: { classes: CLASSES, test },
+        payload: { settings: { image_size: SIDE } },
+        report: { say: () => {}, tell: () => {} },
+      },
+      {
+        weights: "best.safetensors",
+        resolved: { precision: "fp32", ...served },
+        evaluationBatch: { measure: (work) => work(5) },
+        pausing: () => false,
+        msLeft: 60_000,
+      },
+    );
+
   it("say nothing where the run was stopped, whatever an earlier attempt had chosen", async () => {
     expect(await write(await validation("one_to_one"), AbortSignal.abort())).toBeNull();
     expect(suppressionOf(readTensors(readFileSync(path)).metadata)).toBeNull();
@@ -256,15 +281,20 @@ describe.skipIf(!native)("weights whose head gives objects twice", () => {
       await engine.setDataset("val", val);
       const alone = await engine.evaluate({ split: "val", batch: 5, imageSize: SIDE });
       expect(meanOf(choice.evaluation) - choice.gain).toBeCloseTo(meanOf(alone), 3);
+      expect(alone.mAP50).toBeGreaterThan(0);
+      expect(await tested(val)).toEqual(metricsOf(alone, CLASSES));
     } finally {
       await engine.close();
     }
   });
 
-  it("are served by the head that finds more", async () => {
+  it("are served by the head that finds more, and measured so on test frames", async () => {
     const val = await validation("one_to_many");
-    const { head, nmsIou } = (await write(val)) ?? expect.fail("no suppression was chosen");
+    const choice = (await write(val)) ?? expect.fail("no suppression was chosen");
+    const { head, nmsIou } = choice;
     expect(head).toBe("one_to_many");
+    const measured = await tested(val, { head, nms_iou: nmsIou });
+    expect(measured).toEqual(metricsOf(choice.evaluation, CLASSES));
     const file = readFileSync(path);
     expect(suppressionOf(readTensors(file).metadata)).toEqual({ head, nmsIou });
     const of = { image_size: SIDE, classes: ["one", "other"], file };

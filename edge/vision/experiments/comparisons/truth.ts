@@ -65,7 +65,6 @@ export async function writeReviewed(
 export interface ExportRow extends Record<string, unknown> {
   exportId: string;
   workspaceId: string;
-  jobId: string;
   state: "queued" | "completed" | "failed";
 }
 
@@ -76,8 +75,7 @@ export async function findDataset(
   exportId: string,
 ): Promise<ExportRow> {
   const { rows } = await database.execute<ExportRow>(sql`
-    SELECT id::text AS "exportId", workspace_id::text AS "workspaceId", job_id::text AS "jobId",
-      state FROM dataset_export
+    SELECT id::text AS "exportId", workspace_id::text AS "workspaceId", state FROM dataset_export
      WHERE id = ${exportId}::uuid AND workspace_id = ${workspaceId}::uuid`);
   const [row] = rows;
   if (!row) throw new Failure("not_found", "no such export in your workspaces");
@@ -87,7 +85,7 @@ export async function findDataset(
 /** The frames of a dataset, as they were when it was exported. */
 export async function datasetOf(
   { database, bucket }: Pick<Parts, "database" | "bucket">,
-  { exportId, workspaceId, jobId, state }: ExportRow,
+  { exportId, workspaceId, state }: ExportRow,
 ): Promise<Dataset> {
   const key = keysOf(workspaceId, exportId).manifest;
   const manifest = state === "completed" ? await bucket.head(key) : null;
@@ -95,9 +93,13 @@ export async function datasetOf(
     throw new Failure("state_conflict", `the dataset is not there: its export is ${state}`);
   }
   const { rows } = await database.execute<{ key: string; bytes: number }>(sql`
-    SELECT v.storage_key AS key, v.bytes::float8 AS bytes
-      FROM job_video j JOIN video v ON v.id = j.video_id
-     WHERE j.job_id = ${jobId}::uuid ORDER BY j.position`);
+    WITH e AS (SELECT * FROM dataset_export WHERE id = ${exportId}::uuid)
+    SELECT v.storage_key AS key, v.bytes::float8 AS bytes FROM (
+      SELECT j.video_id, j.position FROM job_video j JOIN e ON e.job_id = j.job_id
+      UNION ALL SELECT one::uuid, position FROM e
+        JOIN dataset_version d ON d.id = e.dataset_version_id,
+        jsonb_array_elements_text(d.videos) WITH ORDINALITY x(one, position)
+    ) own JOIN video v ON v.id = own.video_id ORDER BY own.position`);
   const videos = new Map(rows.map((one) => [one.key, source(one.key, one.bytes)]));
   return { manifest: source(key, manifest.size), videos: [...videos.values()] };
 }

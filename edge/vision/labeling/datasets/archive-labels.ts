@@ -7,6 +7,7 @@ import { Failure } from "../../../../shared/errors.ts";
 import type { ExportFormat } from "../../../../shared/tasks/tasks.ts";
 import { ClassName } from "../classes.ts";
 import type { ArchiveContent, ArchiveText } from "./archive.ts";
+import { archiveSides, sideOfDocument } from "./archive-sides.ts";
 import { Coco, cocoLabels, isPosed } from "./coco-labels.ts";
 import { cvatVideoLabels, hasTracks } from "./cvat-video-labels.ts";
 import { FRAME_LIST, FrameLists } from "./frame-lists.ts";
@@ -112,16 +113,19 @@ export function archiveLabels(
   };
   const labels = read[only]();
   checkClasses(labels.classes);
+  const told = archiveSides(texts, labels);
   const ignored = [...others, ...sorted.others];
   const more = ignored.length > NAMED_MAX ? ", …" : "";
   return {
     ...labels,
+    sides: told.sides,
     frameIds: oneIdEach([
       ...lists.named(labels.images, { hasExtension: !WITHOUT_EXTENSION.includes(only) }),
       ...labels.frameIds,
     ]),
     notes: [
       ...labels.notes,
+      ...told.notes,
       ...(images > 0
         ? [`${counted(images, "image")} of the archive not taken: send images=true`]
         : []),
@@ -224,11 +228,11 @@ function cocoDocuments(documents: LabelFiles["coco"], budget: MaskBudget): Label
   const known = new Set(parsed.filter((one) => !isOfPoses(one)).flatMap(objectsOf));
   let repeated = 0;
   const labels = parsed.map((one) => {
-    if (!isOfPoses(one)) return cocoLabels(one.coco, one.file, budget);
+    if (!isOfPoses(one)) return ofDocument(one.file, cocoLabels(one.coco, one.file, budget));
     const keys = objectsOf(one);
     const annotations = one.coco.annotations.filter((_, index) => !known.has(keys[index] ?? ""));
     repeated += one.coco.annotations.length - annotations.length;
-    return cocoLabels({ ...one.coco, annotations }, one.file, budget);
+    return ofDocument(one.file, cocoLabels({ ...one.coco, annotations }, one.file, budget));
   });
   const all = together(labels);
   const why = "with key points taken once, as the instances beside have them too";
@@ -236,6 +240,12 @@ function cocoDocuments(documents: LabelFiles["coco"], budget: MaskBudget): Label
     ...all,
     notes: [...all.notes, ...(repeated > 0 ? [`${counted(repeated, "object")} ${why}`] : [])],
   };
+}
+
+/** Labels of a document whose name tells the side of all its images. */
+function ofDocument(file: string, labels: Labels): Labels {
+  const side = sideOfDocument(file);
+  return side ? { ...labels, sides: new Map(labels.images.map((one) => [one, side])) } : labels;
 }
 
 /** What tells a document's objects: the image, the class and the box of each. */

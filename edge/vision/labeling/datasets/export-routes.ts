@@ -13,12 +13,9 @@ import { originOf, pageQuery } from "../../base/api.ts";
 import { type Route, route } from "../../base/route.ts";
 import { jobFor, jobId } from "../jobs/access.ts";
 import { isLive, stillRuns } from "../jobs/jobs.ts";
-import { findExport, listExports, startExport } from "./exports.ts";
+import { awaitExport, findExport, listExports, startExport } from "./exports.ts";
 
 const tag = "Datasets";
-/** Milliseconds that a request waits for its export: a small dataset is made within them. */
-const WAIT_MS = 20_000;
-const POLL_MS = 250;
 
 /** The header of an archive that is being made; one that failed is not worth another try. */
 const retryAfter = {
@@ -32,7 +29,8 @@ const notMade = Object.fromEntries(
   ]),
 );
 
-const Options = z.strictObject({
+/** How an archive is laid out. */
+export const Layout = z.strictObject({
   format: z
     .enum(EXPORT_FORMATS)
     .default("yolo")
@@ -58,10 +56,21 @@ const Options = z.strictObject({
         "them; `original` is a still's path as it was uploaded, with its folders, made safe for any " +
         "system. Names that are alike get a part of the video's id",
     }),
-  val_share: z.number().min(0).max(0.9).default(0.2).meta({
-    description:
-      "share of the frames for validation, 0 to 1; split by video, or a single video by blocks of time",
-  }),
+});
+
+const Options = z.strictObject({
+  ...Layout.shape,
+  val_share: z
+    .number()
+    .min(0)
+    .max(0.9)
+    .default(0.2)
+    .meta({
+      description:
+        "share of the frames for validation, 0 to 1; split by video, or a single video by blocks of " +
+        "time. Frames whose side the job's import brought along stay there; where it brought frames " +
+        "for validation, no others are drawn",
+    }),
   seed: z.int().min(0).max(4_294_967_295).default(0),
   include: DatasetInclude,
   background: z.boolean().default(true).meta({
@@ -97,7 +106,7 @@ export const exportRoutes: readonly Route[] = [
       tag,
       summary: "Make an object-detection dataset of a job",
       description:
-        "For annotators. A zip of images and labels in the layout of `format`, train and val apart. " +
+        "For annotators. A zip of images and labels in the layout of `format`, each side apart. " +
         "Every frame of the dataset is in it, unless `split_gap` leaves some out; " +
         "stills leave as the files that came, unless they are GIF or AVIF or EXIF turns them. The " +
         "answer waits for a small one; `download_url` of a larger one answers 409 until it is made.",
@@ -122,13 +131,8 @@ export const exportRoutes: readonly Route[] = [
         createdBy: callerOf(context).accountId,
       });
       const wanted = { exportId, origin: originOf(context) };
-      for (let waited = 0; ; waited += POLL_MS) {
-        const found = await findExport(parts, [job.workspaceId], wanted);
-        if (found.status === "completed") return context.json(found, 200);
-        if (found.status === "failed") throw new Failure("task_failed", found.failure ?? "");
-        if (waited >= WAIT_MS) return context.json(found, 202);
-        await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-      }
+      const found = await awaitExport(parts, job.workspaceId, wanted);
+      return found.status === "completed" ? context.json(found, 200) : context.json(found, 202);
     },
   ),
   route(
@@ -146,7 +150,7 @@ export const exportRoutes: readonly Route[] = [
     async (context) => {
       const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
       const page = { ...context.req.valid("query"), origin: originOf(context) };
-      return context.json(await listExports(context.var.service, job, page), 200);
+      return context.json(await listExports(context.var.service, { jobId: job.id }, page), 200);
     },
   ),
   route(

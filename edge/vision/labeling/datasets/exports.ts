@@ -1,7 +1,7 @@
 // Datasets made from jobs: what goes into one is written down as a manifest, and a GPU node makes
 // the archive.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
 import type { ExportNames, TaskPayload } from "../../../../shared/tasks/tasks.ts";
 import { iso } from "../../../../shared/time.ts";
@@ -17,14 +17,20 @@ import { submit } from "../../tasks/queue/wait.ts";
 import type { JobRow } from "../jobs/jobs.ts";
 import { type ManifestOptions, type PlanCounts, writeManifest } from "./manifest.ts";
 
-/** What an archive is made of, and its layout. */
-export interface ExportOptions extends ManifestOptions {
+/** The layout of an archive. */
+export interface LayoutOptions {
   format: TaskPayload<"export">["format"];
   rectangles: boolean;
   names: ExportNames;
 }
 
+/** What an archive is made of, and its layout. */
+interface ExportOptions extends ManifestOptions, LayoutOptions {}
+
 const DOWNLOAD_SECONDS = 15 * 60;
+/** Milliseconds that a request waits for its export: a small dataset is made within them. */
+const WAIT_MS = 20_000;
+const POLL_MS = 250;
 /** What the task of an export is part of. */
 export const subjectOf = (exportId: string) => `export:${exportId}`;
 /** Keys of the objects of an export. */
@@ -43,16 +49,49 @@ export async function startExport(
   const keys = keysOf(job.workspaceId, id);
   const written = await writeManifest(parts, job, { key: keys.manifest, options });
   const { manifest, videos, counts, borderFrames } = written;
+  const summary = summaryOf(counts, borderFrames);
+  const { id: jobId, workspaceId } = job;
+  await enqueueExport(parts, {
+    id,
+    workspaceId,
+    jobId,
+    options,
+    manifest,
+    videos,
+    summary,
+    createdBy,
+  });
+  return id;
+}
+
+/** An export whose manifest is written down. */
+interface NewExport extends Pick<TaskPayload<"export">, "manifest" | "videos"> {
+  id: string;
+  workspaceId: string;
+  /** What it is of: a job, or else a version of a dataset. */
+  jobId?: string;
+  versionId?: string;
+  options: LayoutOptions;
+  summary: ExportSummary;
+  createdBy: string;
+}
+
+/** Stores an export and enqueues its making. */
+export async function enqueueExport(
+  parts: Parts,
+  { id, workspaceId, jobId, versionId, options, manifest, videos, summary, createdBy }: NewExport,
+): Promise<void> {
+  const keys = keysOf(workspaceId, id);
   await parts.database.execute(sql`
-    INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key, summary,
-      created_by)
-    VALUES (${id}::uuid, ${job.workspaceId}::uuid, ${job.id}::uuid, ${options.format},
-      ${JSON.stringify(options)}::jsonb, ${keys.archive}, ${jsonb(summaryOf(counts, borderFrames))},
+    INSERT INTO dataset_export (id, workspace_id, job_id, dataset_version_id, format, options,
+      storage_key, summary, created_by)
+    VALUES (${id}::uuid, ${workspaceId}::uuid, ${jobId ?? null}::uuid, ${versionId ?? null}::uuid,
+      ${options.format}, ${JSON.stringify(options)}::jsonb, ${keys.archive}, ${jsonb(summary)},
       ${createdBy}::uuid)`);
   await submit(parts, [
     {
       kind: "export",
-      workspaceId: job.workspaceId,
+      workspaceId,
       subject: subjectOf(id),
       idempotencyKey: subjectOf(id),
       payload: {
@@ -66,7 +105,6 @@ export async function startExport(
       },
     },
   ]);
-  return id;
 }
 
 /** The part of an export's summary that is known before its archive is made. */
@@ -80,19 +118,31 @@ const summaryOf = (counts: PlanCounts, borderFrames: number): ExportSummary => (
   pending_frames: counts.pendingFrames,
 });
 
+/** Whose exports are meant: those of a job, or of all versions of a dataset. */
+export type ExportsOf = { jobId: string } | { datasetId: string };
+
+const isOf = (those: ExportsOf): SQL =>
+  "jobId" in those
+    ? sql`e.job_id = ${those.jobId}::uuid`
+    : sql`e.dataset_version_id IN (
+        SELECT id FROM dataset_version WHERE dataset_id = ${those.datasetId}::uuid)`;
+
 /**
- * The exports of a job that is about to be deleted; when it is, what is returned deletes their
- * objects.
+ * The exports of a job or dataset that is about to be deleted; when it is, what is returned ends
+ * their tasks and deletes their objects.
  */
-export async function releaseExports(parts: Parts, job: JobRow): Promise<() => Promise<void>> {
+export async function releaseExports(
+  parts: Parts,
+  { workspaceId, ...those }: ExportsOf & { workspaceId: string },
+): Promise<() => Promise<void>> {
   const { rows } = await parts.database.execute<{ id: string }>(
-    sql`SELECT id::text FROM dataset_export WHERE job_id = ${job.id}::uuid`,
+    sql`SELECT id::text FROM dataset_export e WHERE ${isOf(those)}`,
   );
   return async () => {
     for (const { id } of rows) await requestCancel(parts.database, { subject: subjectOf(id) });
     await discardObjects(
       parts,
-      rows.map(({ id }) => keysOf(job.workspaceId, id).folder),
+      rows.map(({ id }) => keysOf(workspaceId, id).folder),
     );
   };
 }
@@ -106,8 +156,15 @@ export async function failLostExports({ database }: Parts): Promise<void> {
        AND NOT EXISTS (SELECT FROM task WHERE idempotency_key = ${subjectOf("")} || e.id)`);
 }
 
-/** An export as its row says, with the name of its job. */
+/** An export as its row says, with the name of what it is of. */
 type ExportRow = Record<string, unknown>;
+
+const EXPORTS = sql`
+  SELECT e.*, e.bytes::float8 AS size, v.dataset_id::text, v.number AS version,
+    coalesce(j.name, d.name || ' v' || v.number) AS name
+    FROM dataset_export e LEFT JOIN job j ON j.id = e.job_id
+    LEFT JOIN dataset_version v ON v.id = e.dataset_version_id
+    LEFT JOIN dataset d ON d.id = v.dataset_id`;
 
 /** An export of the workspaces, with its address; fails with `not_found`. */
 export async function findExport(
@@ -115,24 +172,37 @@ export async function findExport(
   workspaces: readonly string[],
   { exportId, origin }: { exportId: string; origin: string },
 ): Promise<DatasetExport> {
-  const { rows } = await parts.database.execute<ExportRow>(sql`
-    SELECT e.*, e.bytes::float8 AS size, j.name FROM dataset_export e JOIN job j ON j.id = e.job_id
+  const { rows } = await parts.database.execute<ExportRow>(sql`${EXPORTS}
      WHERE e.id = ${exportId}::uuid AND e.workspace_id IN ${idList(workspaces)}`);
   const row = rows[0];
   if (!row) throw new Failure("not_found", "no such export in your workspaces");
   return exportRecord(parts, row, origin);
 }
 
-/** The exports of a job with their addresses, the newest first. */
+/** An export once it is made, or after some seconds as it is then; fails where it failed. */
+export async function awaitExport(
+  parts: Parts,
+  workspaceId: string,
+  wanted: { exportId: string; origin: string },
+): Promise<DatasetExport> {
+  for (let waited = 0; ; waited += POLL_MS) {
+    const found = await findExport(parts, [workspaceId], wanted);
+    if (found.status === "failed") throw new Failure("task_failed", found.failure ?? "");
+    if (found.status === "completed" || waited >= WAIT_MS) return found;
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
+
+/** The exports of a job or of a dataset's versions with their addresses, the newest first. */
 export async function listExports(
   parts: Parts,
-  { id, name }: Pick<JobRow, "id" | "name">,
+  those: ExportsOf,
   { offset, limit, origin }: { offset: number; limit: number; origin: string },
 ): Promise<DatasetExport[]> {
-  const { rows } = await parts.database.execute<ExportRow>(sql`
-    SELECT e.*, e.bytes::float8 AS size FROM dataset_export e WHERE job_id = ${id}::uuid
-     ORDER BY created_at DESC, e.id OFFSET ${offset}::int LIMIT ${limit}::int`);
-  return Promise.all(rows.map((row) => exportRecord(parts, { ...row, name }, origin)));
+  const { rows } = await parts.database.execute<ExportRow>(sql`${EXPORTS}
+     WHERE ${isOf(those)}
+     ORDER BY e.created_at DESC, e.id OFFSET ${offset}::int LIMIT ${limit}::int`);
+  return Promise.all(rows.map((row) => exportRecord(parts, row, origin)));
 }
 
 async function exportRecord(parts: Parts, row: ExportRow, origin: string): Promise<DatasetExport> {
@@ -145,7 +215,11 @@ async function exportRecord(parts: Parts, row: ExportRow, origin: string): Promi
   const signed = { seconds: DOWNLOAD_SECONDS, filename };
   return {
     export_id: exportId,
-    job_id: row.job_id as string,
+    job_id: row.job_id as string | null,
+    dataset:
+      row.dataset_id === null
+        ? null
+        : { dataset_id: row.dataset_id as string, version: row.version as number },
     format: row.format as DatasetExport["format"],
     status: row.state as DatasetExport["status"],
     failure: row.failure as string | null,

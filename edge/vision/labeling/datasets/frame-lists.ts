@@ -83,7 +83,7 @@ function frameList(folder: string, text: string): FrameList {
     const path = line.slice(0, Math.max(comma, 0));
     const frameId = line.slice(comma + 1).trim();
     byPath.set(withoutSuffix(imageName(path)), frameId);
-    const inSplit = path.replace(/^images\/(train|val)\//, "");
+    const inSplit = path.replace(/^images\/(train|val|test)\//, "");
     byPathInSplit.set(withoutSuffix(imageName(inSplit)), frameId);
     const stem = stemOf(imageName(path));
     byStem.set(stem, byStem.has(stem) ? null : frameId);

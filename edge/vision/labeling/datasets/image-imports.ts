@@ -39,12 +39,14 @@ const NAMED_MAX = 100;
 
 /** What of an import's labels came of it, as its row keeps it. */
 export type LabelsSummary = Omit<ImportSummary, "jobId">;
+/** Imports of earlier releases kept no sides. */
+type StoredSummary = Omit<LabelsSummary, "sides"> & Partial<LabelsSummary>;
 
 const d = columnsOf(datasetImport, "d");
 const IMPORT = selection({
   ...d,
   format: typed<ArchiveFormat | null>(d.format),
-  summary: typed<LabelsSummary | null>(sql`d.summary->'labels'`),
+  summary: typed<StoredSummary | null>(sql`d.summary->'labels'`),
   images: sql<ArchiveImport["images"]>`coalesce(d.summary->'images', ${imageCounts(sql`d.id`)})`,
   failedImages: sql<RefusedFile[]>`
     coalesce(d.summary->'failed_images', ${failedImages(sql`d.id`)})`,
@@ -121,12 +123,13 @@ export async function importRecord(database: Database, row: ImportRow): Promise<
 }
 
 /** What an import answers with its job. */
-export const resultOf = <Job>(job: Job, found: LabelsSummary) => ({
+export const resultOf = <Job>(job: Job, found: StoredSummary) => ({
   job,
   stored_annotations: found.annotations,
   unmatched: found.unmatched,
   unmatched_annotations: found.unmatchedAnnotations,
   left_out: found.leftOut,
+  sides: found.sides ?? { train: 0, val: 0, test: 0 },
   notes: found.notes,
 });
 

@@ -160,7 +160,9 @@ export const importRoutes: readonly Route[] = [
         "with LabelMe's embedded images), texts that shrank over 200 times, encrypted files, links, " +
         "paths that lead elsewhere, and names that come twice. Where a body may be no larger than about " +
         "100 MB, upload the zip with `POST /uploads` as `archive` and give its `upload_id` in the place " +
-        "of `file`; the same `upload_id` again is the same import.",
+        "of `file`; the same `upload_id` again is the same import. Sides of the split that the zip " +
+        "tells (lists, data.yaml, document names, CVAT's subsets, folders) are kept with the job: its " +
+        "trainings, exports and datasets use them.",
       who: user,
       body: archiveForm,
       answers: {

@@ -11,6 +11,7 @@ import type { Parts } from "../../base/parts.ts";
 import { insertAnnotations, type NewAnnotation } from "../jobs/annotation-rows.ts";
 import { insideFrame, polygonInside } from "../jobs/boxes.ts";
 import { insertJob } from "../jobs/jobs.ts";
+import { sideOfPath } from "./archive-sides.ts";
 import { Coco, cocoLabels } from "./coco-labels.ts";
 import {
   type FoundFrame,
@@ -19,7 +20,9 @@ import {
   type ProjectVideo,
   type VideoFrame,
 } from "./image-names.ts";
+import { insertSides, type ToldFrame } from "./kept-sides.ts";
 import { counted, IMPORT_LABELS_MAX, type Label, type Labels } from "./labels.ts";
+import type { Side } from "./split.ts";
 import { Yolo, yoloLabels } from "./yolo-labels.ts";
 
 /** Into which project, and what the job is called. */
@@ -43,6 +46,8 @@ export interface ImportSummary {
   unmatched: string[];
   unmatchedAnnotations: number;
   leftOut: number;
+  /** Frames for which a side of the split is told, by side. */
+  sides: Record<Side, number>;
   notes: string[];
 }
 
@@ -136,7 +141,7 @@ interface ImportedJob {
 /** Stores labels as a finished job; `invalid_request` where an image has another shape. */
 export async function storeLabels(
   database: Database,
-  { labels: { labels, classes, leftOut, notes }, frames, unmatched }: MatchedLabels,
+  { labels: { labels, classes, leftOut, notes, sides }, frames, unmatched }: MatchedLabels,
   { id = crypto.randomUUID(), workspaceId, projectId, name, createdBy, after }: ImportedJob,
 ): Promise<ImportSummary> {
   const framesByVideo = Map.groupBy(frames.values(), ({ video }) => video.id);
@@ -147,12 +152,17 @@ export async function storeLabels(
   checkShapes(matched);
   const rows = matched.flatMap(({ label, frame }) => annotationRow(label, frame) ?? []);
   const outside = matched.length - rows.length;
+  const told = [...frames].flatMap(([image, { video, frame }]): ToldFrame[] => {
+    const side = sides?.get(image) ?? sideOfPath(image);
+    return side ? [{ video: video.id, frame, side }] : [];
+  });
   const summary: ImportSummary = {
     jobId: id,
     annotations: rows.length,
     unmatched,
     unmatchedAnnotations: labels.length - matched.length,
     leftOut: leftOut + outside,
+    sides: countSides(told),
     notes: [
       ...notes,
       ...(outside > 0
@@ -176,9 +186,19 @@ export async function storeLabels(
       frames: [...new Set(own.map(({ frame }) => frame))].toSorted((left, right) => left - right),
     })),
     classes: classes.map((one) => ({ name: one, prompt: null })),
-    annotations: () => [...insertsOf(rows, { id, workspaceId }), ...(after?.(summary) ?? [])],
+    annotations: () => [
+      ...insertsOf(rows, { id, workspaceId }),
+      ...insertSides(id, told),
+      ...(after?.(summary) ?? []),
+    ],
   });
   return summary;
+}
+
+function countSides(told: readonly ToldFrame[]): Record<Side, number> {
+  const counts = { train: 0, val: 0, test: 0 };
+  for (const { side } of told) counts[side] += 1;
+  return counts;
 }
 
 /**

@@ -11,6 +11,7 @@ import {
 import { Failure } from "../../../../shared/errors.ts";
 import type { Bbox } from "../../../../shared/tasks/tasks.ts";
 import { withoutExtension } from "../../../../shared/wire/labeling.ts";
+import { type Side, strictestSide } from "./split.ts";
 
 /** One label before its frame is known. */
 export interface Label {
@@ -41,6 +42,8 @@ export interface Labels {
   notes: string[];
   /** Frames that exports of ours name for images, by the name of the image. */
   frameIds: ReadonlyMap<string, string>;
+  /** Sides of the split that are told for images, by the name of the image. */
+  sides?: ReadonlyMap<string, Side>;
 }
 
 /** Labels of one import, and texts that they come in: all are in the memory of a Worker at once. */
@@ -199,7 +202,17 @@ export function together(all: readonly Labels[]): Labels {
     leftOut: all.reduce((sum, { leftOut }) => sum + leftOut, 0),
     notes: [...all.flatMap((one) => one.notes), ...notes],
     frameIds: oneIdEach(all.flatMap(({ frameIds }) => [...frameIds])),
+    sides: oneSideEach(all.flatMap(({ sides }) => [...(sides ?? [])])),
   };
+}
+
+/** The sides of images; of several that are told for one the most held-out. */
+export function oneSideEach(pairs: readonly (readonly [string, Side])[]): Map<string, Side> {
+  const sides = new Map<string, Side>();
+  for (const [image, side] of pairs) {
+    sides.set(image, strictestSide([sides.get(image) ?? side, side]));
+  }
+  return sides;
 }
 
 /** The frames of images; fails with `invalid_request` where one image has two. */

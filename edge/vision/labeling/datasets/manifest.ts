@@ -16,8 +16,17 @@ import { findVideos } from "../../media/videos/videos.ts";
 import { source } from "../../tasks/objects.ts";
 import { addedFrames, type JobRow, knownFrames } from "../jobs/jobs.ts";
 import { repeated, shown } from "../review/annotations.ts";
+import { heldSides, keptSides } from "./kept-sides.ts";
 import { groupByVideo, type HashedVideo, type LookAlikes, lookAlikes } from "./look-alikes.ts";
-import { countNearOtherSide, type Side, type SplitFrames, splitFrames } from "./split.ts";
+import {
+  borderOf,
+  countNearOtherSide,
+  type Side,
+  type SideSpan,
+  type SplitFrames,
+  sidesOf,
+  splitFrames,
+} from "./split.ts";
 
 export interface ManifestOptions {
   valShare: number;
@@ -124,18 +133,30 @@ export async function planDataset(
   const videos = await listVideos(database, job, options);
   const alike = lookAlikes(videos.filter(({ frames }) => frames.length > 0));
   const groupOf = groupByVideo(alike);
+  const units = videos.map(({ id, frames }) => ({ videoId: id, frames, group: groupOf.get(id) }));
+  const held = heldSides(units, await keptSides(database, [job.id]));
   const split = splitFrames(
-    videos.map(({ id, frames }) => ({ videoId: id, frames, group: groupOf.get(id) })),
-    options,
+    units.filter(({ videoId }) => !held.spans.has(videoId)),
+    // An import that brought validation frames along leaves nothing to draw.
+    held.hasVal ? { ...options, valShare: 0 } : options,
   );
   const splits = videos.map((video): VideoSplit => {
-    const { sides, border } = split.get(video.id) ?? WITHOUT_FRAMES;
+    const own = held.spans.get(video.id);
+    const { sides, border } = own
+      ? bySpans(video.frames, own)
+      : (split.get(video.id) ?? WITHOUT_FRAMES);
     const kept = options.splitGap ? [...sides].filter(([frame]) => !border.has(frame)) : sides;
     return { video, sides: new Map(kept) };
   });
   const names = classes.map(({ name }) => name);
   const counts = countsOf(splits);
   return { name: job.name, counts, classes: names, splits, wanted, numbers, alike };
+}
+
+/** The frames of a video whose sides are known by spans. */
+function bySpans(frames: readonly number[], spans: readonly SideSpan[]): SplitFrames {
+  const sides = sidesOf(frames, spans);
+  return { sides, border: borderOf(sides) };
 }
 
 /** Counts frames and annotations of videos with their sides. */

@@ -11,6 +11,17 @@ export interface SplitVideo {
 /** A side of a split: frames to learn from, to choose on, and to measure on at the end alone. */
 export type Side = "train" | "val" | "test";
 
+/** The side of a video's frames from an index on, to the next span of the video. */
+export interface SideSpan {
+  videoId: string;
+  fromIndex: number;
+  side: Side;
+}
+
+/** The side among several that a model learns least from: test, else val, else train. */
+export const strictestSide = (sides: readonly Side[]): Side =>
+  sides.includes("test") ? "test" : sides.includes("val") ? "val" : "train";
+
 /** Frames of a video by the side of the split that they are on. */
 export interface SplitFrames {
   sides: ReadonlyMap<number, Side>;
@@ -138,4 +149,19 @@ export function countNearOtherSide(
     }
   }
   return near.size;
+}
+
+/** The side of each frame of a video, which has a span from its first frame on. */
+export function sidesOf(
+  frames: readonly number[],
+  spans: readonly Pick<SideSpan, "fromIndex" | "side">[],
+): Map<number, Side> {
+  const ordered = spans.toSorted((one, other) => one.fromIndex - other.fromIndex);
+  let at = 0;
+  return new Map(
+    frames.map((frame) => {
+      while (at + 1 < ordered.length && (ordered[at + 1]?.fromIndex ?? 0) <= frame) at++;
+      return [frame, ordered[at]?.side ?? "train"];
+    }),
+  );
 }

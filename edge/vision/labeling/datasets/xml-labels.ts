@@ -4,6 +4,7 @@ import { parseXml, XmlElement } from "@rgrove/parse-xml";
 import { maskBudget } from "../../../../shared/detector/rings.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Bbox } from "../../../../shared/tasks/tasks.ts";
+import { sideNamed } from "./archive-sides.ts";
 import {
   baseName,
   boxShape,
@@ -18,6 +19,7 @@ import {
   type Label,
   type Labels,
   NO_AREAS,
+  oneSideEach,
   ringShape,
   sumOf,
   unitOf,
@@ -267,6 +269,10 @@ export function cvatLabels({ name: file, root }: XmlFile): Labels {
   const { images: once, notes } = distinct(
     images.map(({ attributes }) => imageIn(file, attributes.name ?? "")),
   );
+  const sides = images.flatMap(({ attributes: { name = "", subset = "" } }) => {
+    const side = sideNamed(subset);
+    return side ? [[imageIn(file, name), side] as const] : [];
+  });
   return {
     images: once,
     labels,
@@ -274,6 +280,7 @@ export function cvatLabels({ name: file, root }: XmlFile): Labels {
     leftOut: sumOf(leftOut),
     notes: [...notes, ...countNotes(NO_AREAS, leftOut)],
     frameIds: new Map(),
+    sides: oneSideEach(sides),
   };
 }
 

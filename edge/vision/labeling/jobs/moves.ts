@@ -49,7 +49,10 @@ export async function editJob(
 /** Deletes a job with its annotations and exports; its tasks are canceled. */
 export async function deleteJob(parts: Parts, job: JobRow): Promise<void> {
   await requestCancel(parts.database, { subject: subjectOf(job.id) });
-  const afterDelete = await releaseExports(parts, job);
+  const afterDelete = await releaseExports(parts, {
+    workspaceId: job.workspaceId,
+    jobId: job.id,
+  });
   await patientBatch(parts.database, [sql`DELETE FROM job WHERE id = ${job.id}::uuid`]);
   await afterDelete();
 }
@@ -113,6 +116,9 @@ function copyJob(job: JobRow, to: string, createdBy: string): SQL {
     INSERT INTO frame_review (job_id, video_id, frame_index, reviewed_by, reviewed_at)
     SELECT ${to}::uuid, video_id, frame_index, reviewed_by, reviewed_at
       FROM frame_review WHERE job_id = ${from}
+  ), s AS (
+    INSERT INTO job_side (job_id, video_id, frame_index, side)
+    SELECT ${to}::uuid, video_id, frame_index, side FROM job_side WHERE job_id = ${from}
   )
   INSERT INTO annotation ${annotationCopy}
     FROM annotation WHERE job_id = ${from}`;

@@ -10,16 +10,19 @@ import {
   DatasetVersion,
   VideoSide,
 } from "../../../../shared/wire/datasets.ts";
+import { DatasetExport } from "../../../../shared/wire/labeling.ts";
 import type { Role } from "../../../../shared/wire/vision.ts";
 import { json, jsonBody } from "../../../http/route.ts";
 import { text, title } from "../../../http/texts.ts";
 import { user } from "../../auth/audience.ts";
 import { allow, callerOf, workspacesOf } from "../../auth/scope.ts";
-import { pageQuery } from "../../base/api.ts";
+import { originOf, pageQuery } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
 import { type Route, route } from "../../base/route.ts";
 import { findProjectFor } from "../../media/projects/projects.ts";
 import { ClassName } from "../classes.ts";
+import { Layout } from "../datasets/export-routes.ts";
+import { awaitExport, listExports } from "../datasets/exports.ts";
 import { findJob } from "../jobs/jobs.ts";
 import {
   createDataset,
@@ -37,6 +40,7 @@ import {
   SHARES_RULE,
   setSide,
 } from "./dataset-rows.ts";
+import { startVersionExport } from "./version-exports.ts";
 import { findVersion, listVersions, makeVersion, versionRecord } from "./versions.ts";
 
 const tag = "Datasets";
@@ -205,7 +209,9 @@ export const datasetRoutes: readonly Route[] = [
       operationId: "deleteDataset",
       tag,
       summary: "Delete a dataset with its versions",
-      description: "Beyond the contract; for engineers. Its jobs, videos and training runs stay.",
+      description:
+        "Beyond the contract; for engineers. Its exports go with it; its jobs, videos and training " +
+        "runs stay.",
       who: user,
       params: datasetId,
       answers: { 204: { description: "the dataset is gone" } },
@@ -372,6 +378,56 @@ export const datasetRoutes: readonly Route[] = [
       const row = await datasetFor(context, dataset_id, "viewer");
       const found = await findVersion(context.var.service.database, row, version);
       return context.json(versionRecord(found), 200);
+    },
+  ),
+  route(
+    {
+      call: "POST /datasets/{dataset_id}/versions/{version}/export",
+      operationId: "exportVersion",
+      tag,
+      summary: "Make an archive of a version of a dataset",
+      description:
+        "Beyond the contract; for annotators. As of a job, with the frames, annotations and sides " +
+        "that the version has. `GET /exports/{export_id}` tells how it stands.",
+      who: user,
+      params: versionId,
+      body: { content: { "application/json": { schema: Layout } }, required: false },
+      answers: {
+        200: json("the archive is there", DatasetExport),
+        202: json("the archive is being made", DatasetExport),
+      },
+      errors: ["state_conflict", "task_failed"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const { dataset_id, version: number } = context.req.valid("param");
+      const row = await datasetFor(context, dataset_id, "annotator");
+      const version = await findVersion(parts.database, row, number);
+      // Without a body there is nothing to validate: the defaults hold.
+      const options = Layout.parse(context.req.valid("json") ?? {});
+      const createdBy = callerOf(context).accountId;
+      const exportId = await startVersionExport(parts, row, { version, options, createdBy });
+      const wanted = { exportId, origin: originOf(context) };
+      const found = await awaitExport(parts, row.workspaceId, wanted);
+      return found.status === "completed" ? context.json(found, 200) : context.json(found, 202);
+    },
+  ),
+  route(
+    {
+      call: "GET /datasets/{dataset_id}/exports",
+      operationId: "listVersionExports",
+      tag,
+      summary: "The exports of a dataset's versions, newest first",
+      description: "Beyond the contract.",
+      who: user,
+      params: datasetId,
+      query: z.object(pageQuery(100, 20)),
+      answers: { 200: json("the exports", z.array(DatasetExport)) },
+    },
+    async (context) => {
+      const row = await datasetFor(context, context.req.valid("param").dataset_id, "viewer");
+      const page = { ...context.req.valid("query"), origin: originOf(context) };
+      return context.json(await listExports(context.var.service, { datasetId: row.id }, page), 200);
     },
   ),
 ];

@@ -12,9 +12,10 @@ import { discardObjects } from "../../base/discard.ts";
 import type { Parts } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
 import { workspacePrefix } from "../../media/videos/videos.ts";
+import { releaseExports } from "../datasets/exports.ts";
 import { classesOf } from "../datasets/manifest.ts";
-import type { Side } from "../datasets/split.ts";
-import type { SideSpan } from "./sides.ts";
+import type { Side, SideSpan } from "../datasets/split.ts";
+import type { NewSpan } from "./sides.ts";
 
 /** A job of a dataset, with its map of classes. */
 export interface Member {
@@ -164,9 +165,12 @@ export const SHARES_RULE = "must leave a tenth of the frames for training";
 export const folderOf = ({ workspaceId, id }: Pick<DatasetRow, "id" | "workspaceId">): string =>
   `${workspacePrefix(workspaceId)}datasets/${id}/`;
 
-/** Deletes a dataset with its versions; its jobs stay, and so do runs that learned from it. */
+/** Deletes a dataset with its versions and their exports; its jobs and the runs of it stay. */
 export async function deleteDataset(parts: Parts, row: DatasetRow): Promise<void> {
+  const { id: datasetId, workspaceId } = row;
+  const afterDelete = await releaseExports(parts, { workspaceId, datasetId });
   await patientBatch(parts.database, [sql`DELETE FROM dataset WHERE id = ${row.id}::uuid`]);
+  await afterDelete();
   await discardObjects(parts, [folderOf(row)]);
 }
 
@@ -241,23 +245,24 @@ export async function listSides(
   return rows;
 }
 
-const spanRows = (spans: readonly SideSpan[]): SQL => sql`
-  jsonb_to_recordset(${JSON.stringify(spans)}::jsonb) x("videoId" uuid, "fromIndex" int, side text)`;
+const spanRows = (spans: readonly NewSpan[]): SQL => sql`
+  jsonb_to_recordset(${JSON.stringify(spans)}::jsonb)
+    x("videoId" uuid, "fromIndex" int, side text, origin text)`;
 
 /**
- * Keeps sides that were drawn, for videos that have none: where another request drew first, its
- * sides stand.
+ * Keeps sides that were drawn or brought along, for videos that have none: where another request
+ * drew first, its sides stand.
  */
 export async function keepDrawn(
   database: Database,
   id: string,
-  spans: readonly SideSpan[],
+  spans: readonly NewSpan[],
 ): Promise<void> {
   if (spans.length === 0) return;
   const lock = sql`SELECT id FROM dataset WHERE id = ${id}::uuid FOR UPDATE`;
   const insert = sql`
     INSERT INTO dataset_side (dataset_id, video_id, from_index, side, origin)
-    SELECT d.id, x."videoId", x."fromIndex", x.side, 'drawn' FROM dataset d, ${spanRows(spans)}
+    SELECT d.id, x."videoId", x."fromIndex", x.side, coalesce(x.origin, 'drawn') FROM dataset d, ${spanRows(spans)}
      WHERE d.id = ${id}::uuid AND NOT EXISTS (
        SELECT FROM dataset_side s WHERE s.dataset_id = d.id AND s.video_id = x."videoId")`;
   await patientBatch(database, [lock, insert]);

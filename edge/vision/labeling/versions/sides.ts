@@ -1,13 +1,19 @@
 // Which side of a dataset's split each frame is on. A side is drawn once and kept as the dataset
 // grows: a frame that was trained on never comes to measure a model. Pure.
 
-import { BLOCKS, type Side, type SplitVideo, seeded } from "../datasets/split.ts";
+import { heldSides } from "../datasets/kept-sides.ts";
+import {
+  BLOCKS,
+  type Side,
+  type SideSpan,
+  type SplitVideo,
+  seeded,
+  sidesOf,
+} from "../datasets/split.ts";
 
-/** The side of a video's frames from an index on, to the next span of the video. */
-export interface SideSpan {
-  videoId: string;
-  fromIndex: number;
-  side: Side;
+/** A span that a dataset keeps from now on; `origin` of one that an import brought along. */
+export interface NewSpan extends SideSpan {
+  origin?: "import";
 }
 
 /** A video as it is split, with the first and the last frame that its jobs are over. */
@@ -29,26 +35,38 @@ const SIDES = ["train", "val", "test"] as const;
  * share, long ones first and others in an order that follows from their ids, and so does a group of
  * look-alikes, unless one of them has a side. The only video of a dataset is cut into blocks of
  * time, over all that its jobs are over: what is labeled later is of the block that it lies in.
+ * Sides that imports told come before what is drawn, and after what is known.
  */
 export function drawSides(
   videos: readonly DrawnVideo[],
   known: readonly SideSpan[],
   shares: Shares,
-): SideSpan[] {
+  told: readonly SideSpan[] = [],
+): NewSpan[] {
   const spans = Map.groupBy(known, ({ videoId }) => videoId);
   const labeled = videos.filter(({ frames }) => frames.length > 0);
   const [only] = labeled;
-  if (only && labeled.length === 1) return spans.has(only.videoId) ? [] : blocksOf(only, shares);
+  const knownSides = ({ videoId, frames }: DrawnVideo) => [
+    ...sidesOf(frames, spans.get(videoId) ?? []).values(),
+  ];
+  const hasVal = labeled.some((one) => spans.has(one.videoId) && knownSides(one).includes("val"));
+  const held = heldSides(videos, told, { hasVal });
+  const keptOf = ({ videoId }: DrawnVideo): NewSpan[] =>
+    (held.spans.get(videoId) ?? []).map((span) => ({ ...span, origin: "import" }));
+  if (only && labeled.length === 1) {
+    if (spans.has(only.videoId)) return [];
+    const kept = keptOf(only);
+    return kept.length > 0 ? kept : blocksOf(only, shares);
+  }
   const wanted = wantedShares(shares);
   const taken = new Map<Side, number>(SIDES.map((side) => [side, 0]));
-  for (const { videoId, frames } of labeled) {
-    const own = spans.get(videoId);
-    if (!own) continue;
-    for (const side of sidesOf(frames, own).values()) taken.set(side, (taken.get(side) ?? 0) + 1);
-  }
+  const take = (sides: Iterable<Side>) => {
+    for (const side of sides) taken.set(side, (taken.get(side) ?? 0) + 1);
+  };
+  for (const video of labeled) if (spans.has(video.videoId)) take(knownSides(video));
   const total = labeled.reduce((sum, { frames }) => sum + frames.length, 0);
   const groups = [...Map.groupBy(labeled, ({ videoId, group }) => group ?? videoId).values()];
-  const units = groups
+  const all = groups
     .map((members) => {
       const news = members.filter(({ videoId }) => !spans.has(videoId));
       return {
@@ -60,7 +78,14 @@ export function drawSides(
     })
     .filter(({ news }) => news.length > 0)
     .toSorted((one, other) => other.length - one.length || one.order - other.order);
-  return units.flatMap(({ news, beside, length }, position) => {
+  const isKept = ({ news, beside }: (typeof all)[number]) =>
+    !beside && news.some(({ videoId }) => held.spans.has(videoId));
+  const brought = all.filter(isKept).flatMap(({ news }) => news);
+  for (const { videoId, frames } of brought) {
+    take(sidesOf(frames, held.spans.get(videoId) ?? []).values());
+  }
+  const units = all.filter((unit) => !isKept(unit));
+  const drawn = units.flatMap(({ news, beside, length }, position) => {
     if (beside) return news.flatMap(({ videoId }) => beside.map((span) => ({ ...span, videoId })));
     const lacks = (side: Side) => wanted[side] * total - (taken.get(side) ?? 0);
     const empty = SIDES.filter((side) => wanted[side] > 0 && (taken.get(side) ?? 0) === 0);
@@ -70,6 +95,7 @@ export function drawSides(
     taken.set(side, (taken.get(side) ?? 0) + length);
     return news.map(({ videoId }) => ({ videoId, fromIndex: 0, side }));
   });
+  return [...brought.flatMap(keptOf), ...drawn];
 }
 
 const wantedShares = ({ valShare, testShare }: Shares): Record<Side, number> => ({
@@ -111,19 +137,4 @@ function blocksOf(
     spans.push({ videoId, fromIndex, side });
   }
   return spans;
-}
-
-/** The side of each frame of a video, which has a span from its first frame on. */
-export function sidesOf(
-  frames: readonly number[],
-  spans: readonly Pick<SideSpan, "fromIndex" | "side">[],
-): Map<number, Side> {
-  const ordered = spans.toSorted((one, other) => one.fromIndex - other.fromIndex);
-  let at = 0;
-  return new Map(
-    frames.map((frame) => {
-      while (at + 1 < ordered.length && (ordered[at + 1]?.fromIndex ?? 0) <= frame) at++;
-      return [frame, ordered[at]?.side ?? "train"];
-    }),
-  );
 }

@@ -14,17 +14,19 @@ import { type Database, isSilent } from "../../../http/database.ts";
 import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import type { Page } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
+import { idList } from "../../base/sql.ts";
 import { checkQuota } from "../../media/videos/videos.ts";
+import { keptSides } from "../datasets/kept-sides.ts";
 import {
   countsOf,
   type VideoSplit,
   type WrittenManifest,
   writeSplits,
 } from "../datasets/manifest.ts";
-import { borderOf } from "../datasets/split.ts";
+import { borderOf, sidesOf } from "../datasets/split.ts";
 import { type DatasetRow, findDataset, folderOf, keepDrawn, knownSides } from "./dataset-rows.ts";
 import { mergeJobs } from "./merge.ts";
-import { drawSides, sidesOf } from "./sides.ts";
+import { drawSides } from "./sides.ts";
 import { compareVersions } from "./version-changes.ts";
 
 /** How the frames of a version were chosen and split. */
@@ -94,7 +96,7 @@ export async function findVersion(
 }
 
 /** The objects of a version's videos, and the videos' ids. */
-export async function versionObjects(
+async function versionObjects(
   database: Database,
   { id }: Pick<VersionRow, "id">,
 ): Promise<{ sources: Pick<ObjectSource, "key" | "bytes">[]; videos: string[] }> {
@@ -102,6 +104,15 @@ export async function versionObjects(
     SELECT ${OBJECTS} FROM dataset_version v WHERE v.id = ${id}::uuid`;
   if (!row) throw new Failure("state_conflict", "the dataset was deleted meanwhile");
   return row;
+}
+
+/** The same, of a version to use: fails with `state_conflict` when videos of it were deleted. */
+export async function presentObjects(database: Database, version: Pick<VersionRow, "id">) {
+  const { sources, videos } = await versionObjects(database, version);
+  const { rows } = await database.execute<{ there: number }>(sql`
+    SELECT count(*)::int AS there FROM video WHERE id IN ${idList(videos)}`);
+  if (rows[0]?.there === videos.length) return { sources, videos };
+  throw new Failure("state_conflict", "videos of the version were deleted; make another version");
 }
 
 /**
@@ -126,7 +137,11 @@ export async function makeVersion(
   }
   await checkQuota(parts, workspaceId, parent?.bytes ?? 0);
   const known = await knownSides(database, dataset.id);
-  await keepDrawn(database, dataset.id, drawSides(merged.units, known, dataset));
+  const told = await keptSides(
+    database,
+    dataset.members.map(({ job_id: id }) => id),
+  );
+  await keepDrawn(database, dataset.id, drawSides(merged.units, known, dataset, told));
   const spans = Map.groupBy(await knownSides(database, dataset.id), ({ videoId }) => videoId);
   const splits = merged.videos
     .filter(({ frames }) => frames.length > 0)

@@ -8,7 +8,6 @@ import type { DatasetReport } from "../../../../shared/wire/dataset-report.ts";
 import type { TrainSettings } from "../../../../shared/wire/training.ts";
 import type { Database } from "../../../http/database.ts";
 import type { Parts } from "../../base/parts.ts";
-import { idList } from "../../base/sql.ts";
 import {
   type DatasetPlan,
   IS_PENDING,
@@ -21,8 +20,8 @@ import type { DatasetRow } from "../../labeling/versions/dataset-rows.ts";
 import {
   findVersion,
   makeVersion,
+  presentObjects,
   type VersionRow,
-  versionObjects,
 } from "../../labeling/versions/versions.ts";
 
 /** A dataset as its run's row keeps it. */
@@ -135,13 +134,7 @@ export async function copyVersion(
     throw new Failure("invalid_request", `dataset_id: ${detail}; set the side of some videos`);
   }
   if (task === "segmentation" && counts.train.masks === 0) throw noMasks();
-  const { sources, videos } = await versionObjects(database, version);
-  const { rows } = await database.execute<{ there: number }>(
-    sql`SELECT count(*)::int AS there FROM video WHERE id IN ${idList(videos)}`,
-  );
-  if (rows[0]?.there !== videos.length) {
-    throw new Failure("state_conflict", "videos of the version were deleted; make another version");
-  }
+  const { sources, videos } = await presentObjects(database, version);
   const held = await bucket.get(version.storageKey);
   if (!held) throw new Failure("state_conflict", "the dataset was deleted meanwhile");
   await bucket.put(key, held.body, { httpMetadata: { contentType: "application/json" } });
@@ -187,7 +180,7 @@ export async function writeDataset(
     sources: videos.map(withoutAddress),
     videos: splits.map(({ video }) => video.id),
     train,
-    val: sides.length - train,
+    val: sides.filter((side) => side === "val").length,
     leftOut: {
       frames: plan.counts.leftOutFrames,
       annotatedFrames: plan.counts.leftOutAnnotatedFrames,

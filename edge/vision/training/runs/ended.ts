@@ -3,7 +3,8 @@
 // model: the weights are looked at in the store first.
 
 import { type SQL, sql } from "drizzle-orm";
-import { TASK_KINDS, type TaskResult, type TrainedModel } from "../../../../shared/tasks/tasks.ts";
+import { TASK_KINDS, type TaskResult } from "../../../../shared/tasks/tasks.ts";
+import type { TrainedModel } from "../../../../shared/tasks/train-task.ts";
 import type { ArtifactObject } from "../../../../shared/wire/training.ts";
 import { batch } from "../../../http/database.ts";
 import { pagesOf } from "../../../http/object-pages.ts";
@@ -148,6 +149,7 @@ async function store(
       resolved = ${kept(result?.resolved, "resolved")},
       artifacts = ${kept(result?.artifacts, "artifacts")},
       checkpoint = ${move === "complete" ? sql`NULL` : kept(result?.checkpoint, "checkpoint")},
+      test_metrics = ${testMetricsOf(model)},
       best_epoch = coalesce(${model?.epoch ?? null}::int, best.epoch),
       best_metrics = coalesce(${model ? jsonb(model.metrics) : null}::jsonb, best.metrics)
       FROM held LEFT JOIN ${bestEpoch(run.runId)} best ON true WHERE r.id = held.id`;
@@ -165,20 +167,27 @@ const uniqueEpochs = (result: Result | null) => [
  * The next version of the run's name, of a run that is `held`. A round registers one; a model that
  * somebody asked for besides has no round.
  */
-export const insertModel = (
-  { weights, parameters, metrics, confidence_bins: bins }: TrainedModel,
-  { round }: { round: SQL },
-): SQL => sql`
+export const insertModel = (model: TrainedModel, { round }: { round: SQL }): SQL => {
+  const { weights, parameters, metrics, confidence_bins: bins } = model;
+  return sql`
   INSERT INTO model (id, workspace_id, project_id, run_id, round, name, version, variant, task,
     classes, image_size, parameters, storage_key, bytes, sha256, metrics,
-    confidence_bins, created_by)
+    test_metrics, confidence_bins, created_by)
   SELECT ${crypto.randomUUID()}::uuid, workspace_id, project_id, id, ${round}, name,
     (SELECT coalesce(max(version), 0) + 1 FROM model m
       WHERE m.workspace_id = held.workspace_id AND m.name = held.name),
     settings->>'variant', settings->>'task', classes, (settings->>'image_size')::int,
     ${parameters}::bigint, ${weights.key}, ${weights.bytes}::bigint, ${weights.sha256},
-    ${jsonb(metrics)}, ${bins ? jsonb(bins) : null}::jsonb, created_by FROM held
+    ${jsonb(metrics)}, ${testMetricsOf(model)}, ${bins ? jsonb(bins) : null}::jsonb, created_by
+    FROM held
   ON CONFLICT (run_id, round) DO NOTHING`;
+};
+
+/** A model's metrics on the test frames; null of a node that does not measure them. */
+export const testMetricsOf = (model: TrainedModel | null): SQL => {
+  const metrics = model?.test_metrics ?? null;
+  return sql`${metrics && jsonb(metrics)}::jsonb`;
+};
 
 /**
  * Deletes what attempts left that nobody names: checkpoints before the last, uploads that a crash

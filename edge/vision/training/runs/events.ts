@@ -1,8 +1,8 @@
 // What the listeners of a run's topic are told: lines of its log, epochs with their metrics, how
 // far the one under way is, and the end.
 
-import type { TrainDetail } from "../../../../shared/tasks/tasks.ts";
-import type { RunEpoch, TrainingRun } from "../../../../shared/wire/training.ts";
+import type { TrainDetail } from "../../../../shared/tasks/train-task.ts";
+import type { MetricMap, RunEpoch, TrainingRun } from "../../../../shared/wire/training.ts";
 import type { NewEvent } from "../../tasks/progress/progress.ts";
 
 /** Characters of an event; a topic takes events of twice as many bytes. */
@@ -18,8 +18,10 @@ function runData(
 ): Record<string, unknown> {
   const { run_id, status, failure, stop_requested, epoch, epochs, loss, mAP } = record;
   const { validation_loss } = record;
-  const { eta_seconds, best_epoch, model_id, best_metrics } = record;
-  const best = Object.entries(best_metrics ?? {}).filter(([key]) => byClass || !isPerClass(key));
+  const { eta_seconds, best_epoch, model_id, best_metrics, test_metrics } = record;
+  const shown = (metrics: MetricMap | null) =>
+    metrics &&
+    Object.fromEntries(Object.entries(metrics).filter(([key]) => byClass || !isPerClass(key)));
   return {
     run_id,
     status,
@@ -33,7 +35,8 @@ function runData(
     eta_seconds,
     best_epoch,
     model_id,
-    best_metrics: best_metrics && Object.fromEntries(best),
+    best_metrics: shown(best_metrics),
+    test_metrics: shown(test_metrics),
   };
 }
 

@@ -14,7 +14,7 @@ import { startingWeights } from "../../models/weights.ts";
 import { publish } from "../../tasks/progress/progress.ts";
 import { deliverEnded } from "../../tasks/queue/delivery.ts";
 import { requestCancel, requestRevoke } from "../../tasks/queue/interventions.ts";
-import { announceEnd, insertModel, stopUntold, trainEnded } from "./ended.ts";
+import { announceEnd, insertModel, stopUntold, testMetricsOf, trainEnded } from "./ended.ts";
 import { weightsLack } from "./objects.ts";
 import {
   checkRoom,
@@ -96,6 +96,7 @@ export async function resumeRun(
     sql`
       UPDATE training_run SET state = ${to}, round = round + 1, failure = NULL, ended_at = NULL,
         stop_requested_at = NULL, live = '{}', checkpoint = checkpoint - 'fence',
+        test_metrics = NULL,
         best_epoch = CASE WHEN checkpoint IS NOT NULL THEN best_epoch END,
         best_metrics = CASE WHEN checkpoint IS NOT NULL THEN best_metrics END,
         settings = settings || jsonb_build_object('epochs', ${epochs}::int)
@@ -166,7 +167,7 @@ export async function registerBest(parts: Parts, run: RunRow): Promise<ModelRow>
          AND NOT EXISTS (SELECT FROM model WHERE storage_key = ${key}) FOR UPDATE
     ), registered AS (${insertModel(model, { round: sql`NULL::int` })})
     UPDATE training_run r SET best_epoch = ${model.epoch}::int,
-      best_metrics = ${jsonb(model.metrics)} FROM held WHERE r.id = held.id`,
+      best_metrics = ${jsonb(model.metrics)}, test_metrics = ${testMetricsOf(model)} FROM held WHERE r.id = held.id`,
   ]);
   const made = await registered();
   if (!made) throw refused("was resumed or deleted meanwhile");

@@ -2,7 +2,7 @@
 // own folder, is there whole, and is nothing that somebody else relies on.
 
 import { sql } from "drizzle-orm";
-import type { Checkpoint, RunArtifact } from "../../../../shared/tasks/tasks.ts";
+import type { Checkpoint, RunArtifact } from "../../../../shared/tasks/train-task.ts";
 import { pagesOf } from "../../../http/object-pages.ts";
 import type { Parts } from "../../base/parts.ts";
 import { folderOf, manifestKey, type RunRow } from "./runs.ts";

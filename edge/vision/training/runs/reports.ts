@@ -3,7 +3,7 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import type { TaskProgress } from "../../../../shared/tasks/node-protocol.ts";
-import { type Checkpoint, TrainDetail } from "../../../../shared/tasks/tasks.ts";
+import { type Checkpoint, TrainDetail } from "../../../../shared/tasks/train-task.ts";
 import type { RunEpoch } from "../../../../shared/wire/training.ts";
 import { batch } from "../../../http/database.ts";
 import { jsonb } from "../../../http/storable.ts";

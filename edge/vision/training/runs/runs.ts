@@ -6,7 +6,8 @@ import { type SQL, sql } from "drizzle-orm";
 import { trainingRun } from "../../../../db/vision/training.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { TaskIntervention } from "../../../../shared/tasks/task-intervention.ts";
-import type { Checkpoint, RunArtifact, TaskPayload } from "../../../../shared/tasks/tasks.ts";
+import type { TaskPayload } from "../../../../shared/tasks/tasks.ts";
+import type { Checkpoint, RunArtifact } from "../../../../shared/tasks/train-task.ts";
 import {
   type MetricMap,
   type ResolvedSettings,
@@ -81,6 +82,7 @@ const RUN = selection({
   live: typed<Live>(r.live),
   bestMetrics: typed<MetricMap | null>(r.bestMetrics),
   bestEpoch: r.bestEpoch,
+  testMetrics: typed<MetricMap | null>(r.testMetrics),
   artifacts: typed<RunArtifact[]>(r.artifacts),
   stopRequested: sql<boolean>`r.stop_requested_at IS NOT NULL`,
   createdBy: r.createdBy,
@@ -154,6 +156,7 @@ export const runRecord = (row: RunRow): TrainingRun => {
     waiting_for: isLive && row.nodes === 0 ? missingNode(row) : null,
     best_metrics: row.bestMetrics,
     best_epoch: row.bestEpoch,
+    test_metrics: row.testMetrics,
     model_id: row.modelId,
     topic: topicOf(row),
     created_at: row.createdAt,

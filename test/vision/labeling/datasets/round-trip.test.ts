@@ -16,6 +16,7 @@ import {
   AnnotationPage,
   DatasetExport,
   exportStem,
+  type ImportRecord,
   type Job,
 } from "../../../../shared/wire/labeling.ts";
 import type { Video, VideoBatch } from "../../../../shared/wire/vision.ts";
@@ -205,6 +206,42 @@ describe("a dataset", () => {
       sameNumbers(bbox, ownBox, isThin && format === "voc" ? 1 : TOLERANCES[format]);
       sameNumbers(polygon, MASKLESS.includes(format) ? [] : ownPolygon, TOLERANCES[format]);
     }
+  });
+
+  it.each(["yolo", "coco", "cvat", "voc"])("comes back with its sides: %s", async (format) => {
+    const sides = ["train", "val", "test", "train", "train", "val", "train", "test"];
+    const images = STILLS.map(([name], id) => ({ id, file_name: `${sides[id]}/${name}` }));
+    const body = { project_id: projectId, name: format, coco: { ...COCO, images } };
+    const told = await admin.ok<ImportRecord>("POST", "/import", body);
+    expect(told.sides).toEqual({ train: 4, val: 2, test: 2 });
+    const names = { format, names: "original" };
+    const { zip, entries, summary } = await exported(names, told.job.job_id);
+    expect(summary).toMatchObject({
+      train: { images: 4 },
+      val: { images: 2 },
+      test: { images: 2 },
+    });
+    if (format === "yolo") {
+      expect(new TextDecoder().decode(entries["data.yaml"])).toContain("\ntest: images/test\n");
+    }
+    // Into this project, whose frames it names, and into one that has none of the images.
+    expect((await importedBack(zip)).sides).toEqual(told.sides);
+    const form = new FormData();
+    form.append("project_id", (await newProject(admin)).project_id);
+    form.append("images", "true");
+    form.append("file", new Blob([zip]), "dataset.zip");
+    const stop = node.start();
+    const anew = await admin.ok<ImportRecord>("POST", "/import/archive", form);
+    const again = await exported(names, anew.job.job_id);
+    await stop();
+    const listed = (all: Record<string, Uint8Array>) =>
+      Object.keys(all).filter((name) => /\.(jpg|jpeg|png|webp)$/.test(name)).length;
+    expect(listed(again.entries)).toBe(listed(entries));
+    expect(again.summary).toMatchObject({
+      train: { images: 4, annotations: summary?.train?.annotations },
+      val: { images: 2, annotations: summary?.val?.annotations },
+      test: { images: 2, annotations: summary?.test?.annotations },
+    });
   });
 
   it("holds stills as the bytes that came, upright and readable by all", async () => {

@@ -4,11 +4,11 @@
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import {
-  type DrawnVideo,
-  drawSides,
+  type Side,
   type SideSpan,
   sidesOf,
-} from "../../../../edge/vision/labeling/versions/sides.ts";
+} from "../../../../edge/vision/labeling/datasets/split.ts";
+import { type DrawnVideo, drawSides } from "../../../../edge/vision/labeling/versions/sides.ts";
 
 const SHARES = { valShare: 0.2, testShare: 0.1 };
 const still = (index: number, group?: string): DrawnVideo => ({
@@ -117,5 +117,66 @@ it("gives a copy of a video that was cut the same stretches", () => {
   const copy = { ...only, videoId: "copy" };
   expect(drawSides([only, copy], spans, SHARES)).toEqual(
     spans.map((span) => ({ ...span, videoId: "copy" })),
+  );
+});
+
+const told = (side: Side, ...videos: readonly DrawnVideo[]): SideSpan[] =>
+  videos.map(({ videoId }) => ({ videoId, fromIndex: 0, side }));
+
+it("keeps what imports tell, after what is known and before what is drawn", () => {
+  const [one, other, third, ...rest] = stills(20) as [DrawnVideo, DrawnVideo, DrawnVideo];
+  const known = told("train", one);
+  const brought = [...told("test", one, other), ...told("val", third)];
+  const spans = drawSides([one, other, third, ...rest], known, SHARES, brought);
+  expect(spans.slice(0, 2)).toEqual([
+    { ...told("test", other)[0], origin: "import" },
+    { ...told("val", third)[0], origin: "import" },
+  ]);
+  expect(
+    spans
+      .slice(2)
+      .map(({ videoId }) => videoId)
+      .toSorted(),
+  ).toEqual(rest.map(({ videoId }) => videoId).toSorted());
+  expect(spans.slice(2).some(({ origin }) => origin)).toBe(false);
+  // Shares are those of all frames together: a test frame less is drawn.
+  expect(countOf(spans, "test")).toBe(2);
+});
+
+it("puts look-alikes on the most held-out side that is told for one of them", () => {
+  const group = [still(1, "g"), still(2, "g"), still(3, "g")] as const;
+  const brought = [...told("train", group[0]), ...told("test", group[2]), ...told("val", still(4))];
+  const spans = drawSides([...group, still(4), ...stills(5, 10)], [], SHARES, brought);
+  expect(spans.filter(({ origin }) => origin).map(({ side }) => side)).toEqual([
+    ...["test", "test", "test", "val"],
+  ]);
+  // One that is known already is followed: a frame that was trained on measures nothing.
+  const after = drawSides([...group, still(4)], told("train", group[1]), SHARES, brought);
+  expect(after.filter(({ videoId }) => videoId !== "video-4")).toEqual([
+    ...told("train", group[0], group[2]),
+  ]);
+});
+
+it("draws from training frames where imports tell none for validation", () => {
+  const all = stills(20);
+  const spans = drawSides(all, [], SHARES, told("train", ...all));
+  expect([countOf(spans, "val"), countOf(spans, "test")]).toEqual([4, 2]);
+  // A side that is known is one to validate on.
+  const [first, ...others] = all as [DrawnVideo];
+  const kept = drawSides(all, told("val", first), SHARES, told("train", ...all));
+  expect(kept.map(({ side, origin }) => [side, origin])).toEqual(
+    others.map(() => ["train", "import"]),
+  );
+});
+
+it("has frames of a video on the side of the told one before them", () => {
+  const video = clip("clip", 100);
+  const spans = (["train", "val", "test"] as const).map((side, index) => ({
+    videoId: "clip",
+    fromIndex: index * 40,
+    side,
+  }));
+  expect(drawSides([video], [], SHARES, spans)).toEqual(
+    spans.map((span) => ({ ...span, origin: "import" })),
   );
 });

@@ -4,7 +4,7 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import type { Outcome } from "../../../../shared/tasks/node-protocol.ts";
-import type { TrainDetail } from "../../../../shared/tasks/tasks.ts";
+import type { TrainDetail } from "../../../../shared/tasks/train-task.ts";
 import type { RunEpoch } from "../../../../shared/wire/training.ts";
 import {
   createTrainingWorld,

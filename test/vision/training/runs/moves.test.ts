@@ -106,6 +106,35 @@ describe("stop", () => {
     expect(bins).toEqual([measured, null]);
   });
 
+  it("shows its model's metrics on test frames, which nodes of before do not send", async () => {
+    const runId = await w.train();
+    const measured = { mAP50: 0.4, "mAP50-95": 0.3, "per_class/cell/recall": null };
+    const shown: unknown[] = [];
+    const look = async () => {
+      const { test_metrics, model_id } = await w.run(runId);
+      const model = model_id && (await w.admin.ok<Model>("GET", `/models/${model_id}`));
+      shown.push([test_metrics, model ? model.test_metrics : null]);
+    };
+    const first = await w.claimed();
+    const mark = { ...(await w.stored(first, "checkpoint.bin")), epoch: 1, batch: 0 };
+    await stop(runId);
+    const stopped = await w.result(first, [epoch(1)], { stopped: true, checkpoint: mark });
+    const model = { ...stopped.model, test_metrics: measured };
+    await w.finish(first, { outcome: "cancelled", result: { ...stopped, model } });
+    await look();
+    // While it goes on, its newest model is of the round before.
+    await resume(runId);
+    expect((await w.run(runId)).test_metrics).toBeNull();
+    const next = await w.claimed();
+    const done = await w.result(next, [epoch(1), epoch(2)]);
+    await w.finish(next, { outcome: "finished", result: done });
+    await look();
+    expect(shown).toEqual([
+      [measured, measured],
+      [null, null],
+    ]);
+  });
+
   it("lets a run that is done before it hears be completed", async () => {
     const runId = await w.train();
     const task = await w.claimed();
