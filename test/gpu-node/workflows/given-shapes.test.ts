@@ -66,7 +66,10 @@ it("takes clicks as routes do, and points as clicks on the object", async () => 
       ],
       outputs: [{ name: "masks", value: "$steps.find.masks" }],
     });
-    return { masks: outputs.masks, points: asked.flatMap((one) => "points" in one && one.points) };
+    return {
+      masks: outputs.masks,
+      points: asked.flatMap((one) => ("points" in one ? one.points : [])),
+    };
   };
   const on = { x: 8, y: 8, label: 1 };
   const off = { x: 60, y: 2, label: 0 };
@@ -90,7 +93,8 @@ it("takes polygons as annotations have them, and as lists of corners", async () 
     [0, 48],
   ];
   const counted = async (zone: Parameters[string], given: "literal" | "input" | "constant") => {
-    const value = { literal: zone, input: "$inputs.zone", constant: "$steps.fixed.value" }[given];
+    const references = { literal: null, input: "$inputs.zone", constant: "$steps.fixed.value" };
+    const reference = references[given];
     const fixed = { id: "fixed", type: "constant@1", parameters: { kind: "zone", value: zone } };
     const { outputs } = await outputsOf({
       inputs: [
@@ -107,12 +111,12 @@ it("takes polygons as annotations have them, and as lists of corners", async () 
         {
           id: "inside",
           type: "zone_filter@1",
-          parameters: { detections: "$steps.find.masks", zone: value },
+          parameters: { detections: "$steps.find.masks", zone: reference ?? zone },
         },
       ],
       outputs: [
         { name: "inside", value: "$steps.inside.count" },
-        { name: "zone", value: given === "literal" ? "$steps.inside.count" : value },
+        { name: "zone", value: reference ?? "$steps.inside.count" },
       ],
     });
     return outputs;
