@@ -179,11 +179,16 @@ export const TrainSettings = z
           "with mask/mAP50-95); 0 is never",
       }),
     seed: z.number().int().min(0).max(4_294_967_295).default(0),
-    val_share: z.number().min(0.05).max(0.5).default(VAL_SHARE_DEFAULT).meta({
-      description:
-        "share of the frames that metrics are measured on, 0 to 1; of frames whose side the job's " +
-        "import brought along none are drawn, and no others where it brought frames for validation",
-    }),
+    val_share: z
+      .number()
+      .min(0.05)
+      .max(0.5)
+      .default(VAL_SHARE_DEFAULT)
+      .meta({
+        description:
+          "share of the frames that metrics are measured on, 0 to 1; of frames whose side the job's " +
+          "import brought along none are drawn, and no others where it brought frames for validation",
+      }),
     include: DatasetInclude,
     pretrained: PretrainedSource.default(null),
   })
