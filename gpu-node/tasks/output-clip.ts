@@ -15,7 +15,7 @@ const SIDE_MAX = 8_192;
 const BLACK = [0, 0, 0];
 
 /** A frame of a video, and what its run came to. */
-export interface RanFrame {
+export interface FrameRun {
   index: number;
   image: RgbImage;
   outputs: WorkflowRun["outputs"];
@@ -41,7 +41,7 @@ interface OutputClip {
  * a canceled run. All frames are taken unless the writing fails.
  */
 export async function storeOutputClip(
-  frames: AsyncGenerator<RanFrame>,
+  frames: AsyncGenerator<FrameRun>,
   { output, footage, wanted, target }: OutputClipRequest,
   context: ClipContext,
 ): Promise<OutputClip | null> {
@@ -75,7 +75,7 @@ async function* following(first: TimedImage, others: AsyncGenerator<TimedImage>)
 }
 
 async function* imagesOf(
-  frames: AsyncGenerator<RanFrame>,
+  frames: AsyncGenerator<FrameRun>,
   {
     output,
     footage,

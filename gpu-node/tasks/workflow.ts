@@ -16,7 +16,7 @@ import {
   type SessionServices,
 } from "../workflows/session.ts";
 import { VideoTally } from "../workflows/video-tally.ts";
-import { type RanFrame, storeOutputClip } from "./output-clip.ts";
+import { type FrameRun, storeOutputClip } from "./output-clip.ts";
 import type { RunnerContext } from "./runner-context.ts";
 import { lookAtImage } from "./sam-objects.ts";
 import { wantedFrames } from "./wanted-frames.ts";
@@ -125,13 +125,13 @@ async function* runFrames(
   { session, files, footage, wanted, payload, services }: FramesRun,
   { cancel, progress }: Pick<RunnerContext, "cancel" | "progress">,
   tally: VideoTally,
-): AsyncGenerator<RanFrame> {
+): AsyncGenerator<FrameRun> {
   const { frames_input, video } = payload;
   // A run that is not waited for any more ends with the others.
   const stop = new AbortController();
   const signal = AbortSignal.any([cancel, stop.signal]);
-  const inFlight: Promise<Omit<RanFrame, "outputs"> & { run: WorkflowRun }>[] = [];
-  const take = async (running: (typeof inFlight)[number]): Promise<RanFrame> => {
+  const inFlight: Promise<Omit<FrameRun, "outputs"> & { run: WorkflowRun }>[] = [];
+  const take = async (running: (typeof inFlight)[number]): Promise<FrameRun> => {
     const { index, image, run } = await running;
     await tally.add(index, secondsOf(footage, index), run);
     progress({ done: tally.count, total: wanted.length, detail: {} });

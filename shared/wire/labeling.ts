@@ -298,7 +298,7 @@ export const ImportRecord = z
       })
       .meta({
         description:
-          "sides of the split that are kept with the job, by lists, paths or subsets of the archive",
+          "frames whose side of the split came with the labels and is kept; 0 where all are on one side",
       }),
     notes: z.array(z.string()).meta({ description: "what was not taken as it stood, for people" }),
   })

@@ -9,7 +9,7 @@ import {
   expressionProblem,
   expressionValue,
 } from "../expressions/program.ts";
-import { LineValue, PointValue, ZoneValue } from "../values.ts";
+import { ClickValue, LineValue, PointValue, ZoneValue } from "../values.ts";
 import { NamesOfInputs, namedInputs, problemOfNames } from "./named-inputs.ts";
 import { numberOfObject, ObjectField } from "./object-fields.ts";
 
@@ -27,9 +27,11 @@ const PLAIN = {
   "list<string>": z.array(z.string()),
   "list<boolean>": z.array(z.boolean()),
   "list<json>": z.array(z.json()),
+  click: ClickValue,
   point: PointValue,
   line: LineValue,
   zone: ZoneValue,
+  "list<click>": z.array(ClickValue),
   "list<point>": z.array(PointValue),
   "list<line>": z.array(LineValue),
   "list<zone>": z.array(ZoneValue),

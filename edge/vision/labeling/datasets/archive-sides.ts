@@ -1,5 +1,5 @@
-// Sides of the split that an archive of labels tells for its images: by the lists beside its
-// labels, by the names of its documents, or by its folders. Pure.
+// Sides of the split that an archive of labels names for its images: by the lists beside its
+// labels, by data.yaml, by the names of its documents, or by its folders. Pure.
 
 import { parse } from "yaml";
 import { withoutExtension } from "../../../../shared/wire/labeling.ts";
@@ -7,138 +7,103 @@ import type { ArchiveText } from "./archive.ts";
 import { baseName, counted, folderOf, imageBeside, imageName, stemOf } from "./labels.ts";
 import { type Side, strictestSide } from "./split.ts";
 
-const SIDE_OF_NAME: Readonly<Record<string, Side>> = {
+const SIDE_OF_WORD: Readonly<Record<string, Side>> = {
   train: "train",
   training: "train",
   val: "val",
   valid: "val",
   validation: "val",
   test: "test",
+  testing: "test",
 };
-/** A side in the words of tools, such as `Validation` or `train2017`; null for all else. */
-export const sideNamed = (name: string): Side | null => {
-  const word = name.toLowerCase().replace(/20\d\d$/, "");
-  return Object.hasOwn(SIDE_OF_NAME, word) ? (SIDE_OF_NAME[word] ?? null) : null;
-};
+const WORDS = Object.keys(SIDE_OF_WORD).join("|");
+const FILLERS = "images?|imgs?|labels?|annotations?|set|data";
+/** A folder of a side, such as `train`, `val2017`, `test_images` or `labels-train`. */
+const FOLDER = new RegExp(
+  `^(?:(?:${FILLERS})[_.-])?(${WORDS})(?:20\\d\\d)?(?:[_.-]?(?:${FILLERS}))?$`,
+);
 
-/** Sides of the folders that an image lies in, each once. */
-const sidesOfPath = (image: string): Set<Side> =>
-  new Set(
-    folderOf(image)
-      .split("/")
-      .flatMap((folder) => sideNamed(folder) ?? []),
-  );
-
-/** The side of the folders that an image lies in; null where they name none, or two. */
-export function sideOfPath(image: string): Side | null {
-  const [side, ...others] = sidesOfPath(image);
-  return side !== undefined && others.length === 0 ? side : null;
+/** The side that a folder or a subset is called after, such as `Validation`; null for all else. */
+export function sideNamed(name: string): Side | null {
+  const word = FOLDER.exec(name.toLowerCase())?.[1];
+  return word === undefined ? null : (SIDE_OF_WORD[word] ?? null);
 }
 
-/** The side that a document's name tells for all its images, such as `instances_val2017.json`. */
-export const sideOfDocument = (file: string): Side | null =>
-  sideNamed(
-    baseName(file)
-      .replace(/\.[^.]*$/, "")
-      .split(/[_.-]/)
-      .at(-1) ?? "",
+/** The only one of several; null where there are none, or two. */
+function onlyOne<One>(all: Iterable<One>): One | null {
+  const [one, ...others] = new Set(all);
+  return one !== undefined && others.length === 0 ? one : null;
+}
+
+/** Sides of the folders that an image lies in. */
+const sidesOfPath = (image: string): Side[] =>
+  folderOf(image)
+    .split("/")
+    .flatMap((folder) => sideNamed(folder) ?? []);
+
+/** The side of the folders that an image lies in; null where they name none, or two. */
+export const sideOfPath = (image: string): Side | null => onlyOne(sidesOfPath(image));
+
+/** The side that a document's name has a word for, such as `instances_val2017.json`. */
+export function sideOfDocument(file: string): Side | null {
+  const words = baseName(file)
+    .toLowerCase()
+    .split(/[_.-]/)
+    .map((word) => word.replace(/20\d\d$/, ""));
+  return onlyOne(
+    words.flatMap((word) => (Object.hasOwn(SIDE_OF_WORD, word) ? (SIDE_OF_WORD[word] ?? []) : [])),
   );
-
-/** Sides by image, of several that a source tells the most held-out one. */
-class ToldSides {
-  readonly sides = new Map<string, Side>();
-  /** Images of which two sides were told. */
-  readonly disputed = new Set<string>();
-
-  add(image: string, side: Side | null) {
-    if (side === null) return;
-    const known = this.sides.get(image) ?? side;
-    if (known !== side) this.disputed.add(image);
-    this.sides.set(image, strictestSide([known, side]));
-  }
 }
 
 /** A list of the images of a side, such as Pascal VOC's ImageSets/Main/train.txt. */
-const SIDE_LIST = /(^|\/)(train|val|valid|validation|test)\.txt$/i;
+const SIDE_LIST = new RegExp(`(^|/)(autosplit_)?(${WORDS})\\.txt$`, "i");
 const YAML = /\.ya?ml$/i;
 
 /**
- * The sides that an archive tells for its images beyond those that its labels tell: lists come
- * before data.yaml's paths, and these before what the labels tell and before folders.
+ * The sides that an archive names for its images: lists come before data.yaml's folders, those
+ * before what the labels name, and folders last. What is named otherwise elsewhere is noted.
  */
 export function archiveSides(
   texts: readonly ArchiveText[],
   { images, sides = new Map() }: { images: readonly string[]; sides?: ReadonlyMap<string, Side> },
 ): { sides: Map<string, Side>; notes: string[] } {
-  const listed = listedSides(texts, images);
-  const told = new Map<string, Side>();
-  let unclear = 0;
-  const folders = texts.filter(({ name }) => YAML.test(name)).flatMap(yamlFolders);
+  const paths = texts.filter(({ name }) => YAML.test(name)).flatMap(yamlPaths);
+  const listed = listedSides(texts, images, paths);
+  const folders = sideFolders(paths);
+  const named = new Map<string, Side>();
+  const count = { listed: listed.disputed.size, unclear: 0, overruled: 0 };
   for (const image of images) {
+    const own = sidesOfPath(image);
     const side =
-      listed.sides.get(image) ??
-      sideByFolders(image, folders) ??
-      sides.get(image) ??
-      sideOfPath(image);
-    if (side) told.set(image, side);
-    else if (sidesOfPath(image).size > 1) unclear += 1;
+      listed.sides.get(image) ?? sideByFolders(image, folders) ?? sides.get(image) ?? onlyOne(own);
+    if (side) named.set(image, side);
+    else if (own.length > 0) count.unclear += 1;
+    if (side && own.some((other) => other !== side)) count.overruled += 1;
   }
-  const disputed = [...listed.disputed].length;
-  return {
-    sides: told,
-    notes: [
-      ...(disputed > 0
-        ? [`${counted(disputed, "image")} listed for two sides: on the more held-out one`]
-        : []),
-      ...(unclear > 0 ? [`${counted(unclear, "image")} in folders of two sides: on none`] : []),
+  const notes: [number, string][] = [
+    [count.listed, "listed for two sides: on the more held-out one"],
+    [count.unclear, "in folders of two sides: on none"],
+    [
+      count.overruled,
+      "on another side than a folder's name: lists, data.yaml and labels come first",
     ],
+  ];
+  return {
+    sides: named,
+    notes: notes.flatMap(([number, text]) =>
+      number > 0 ? [`${counted(number, "image")} ${text}`] : [],
+    ),
   };
 }
 
-/** Images by their paths, and by their names where one image alone is called so. */
-function imageIndex(images: readonly string[]): (path: string) => string | null {
-  const whole = new Map<string, string | null>();
-  const stems = new Map<string, string | null>();
-  const add = (index: typeof whole, key: string, image: string) =>
-    index.set(key, index.has(key) && index.get(key) !== image ? null : image);
-  const bare = (path: string) => folderOf(path) + withoutExtension(path);
-  for (const image of images) {
-    for (const path of new Set([image, bare(image)])) add(whole, path, image);
-    for (const stem of new Set([baseName(image), stemOf(image)])) add(stems, stem, image);
-  }
-  return (path) => {
-    for (const form of [path, bare(path)]) {
-      const found = whole.get(form) ?? stems.get(baseName(form));
-      if (found) return found;
-    }
-    return null;
-  };
-}
-
-/** Sides by the lists of an archive: a path, or a name without its extension, a line. */
-function listedSides(texts: readonly ArchiveText[], images: readonly string[]): ToldSides {
-  const told = new ToldSides();
-  const lists = texts.filter(({ name }) => SIDE_LIST.test(name));
-  if (lists.length === 0) return told;
-  const find = imageIndex(images);
-  for (const { name, text } of lists) {
-    const side = sideOfDocument(name);
-    for (const line of text.split("\n")) {
-      const image = line.trim() && find(imageName(line.trim()));
-      if (image) told.add(image, side);
-    }
-  }
-  return told;
-}
-
-/** A folder of images that data.yaml names for a side, as images are named, with a slash. */
-interface SideFolder {
-  folder: string;
+/** A path that a data.yaml names for a side, in the form of an image's. */
+interface SidePath {
+  path: string;
   side: Side;
 }
 
-/** The folders of a data.yaml; those that tell no images apart are left out. */
-function yamlFolders({ name, text }: ArchiveText): SideFolder[] {
+/** The paths of a data.yaml: folders of images, or lists of them. */
+function yamlPaths({ name, text }: ArchiveText): SidePath[] {
   let document: unknown;
   try {
     document = parse(text, { logLevel: "error" });
@@ -151,22 +116,102 @@ function yamlFolders({ name, text }: ArchiveText): SideFolder[] {
     const side = sideNamed(key);
     const paths: unknown[] = Array.isArray(value) ? value : [value];
     if (side === null) return [];
-    return paths.flatMap((path): SideFolder[] => {
-      if (typeof path !== "string" || /\.txt$/i.test(path)) return [];
-      // A file of any name stands for the images in the folder.
-      const folder = folderOf(imageBeside(name, `${path.trim()}/any`));
-      return folder === "" ? [] : [{ folder, side }];
-    });
+    return paths.flatMap((path) =>
+      typeof path === "string" ? [{ path: pathBeside(name, path.trim()), side }] : [],
+    );
   });
 }
 
-/** The side of the longest folder that an image lies in; null where two sides have that one. */
-function sideByFolders(image: string, folders: readonly SideFolder[]): Side | null {
-  const around = folders.filter(({ folder }) => `/${image}`.includes(`/${folder}`));
-  const longest = Math.max(...around.map(({ folder }) => folder.length));
-  const sides = new Set(
-    around.filter(({ folder }) => folder.length === longest).map(({ side }) => side),
-  );
-  const [side, ...others] = sides;
-  return side !== undefined && others.length === 0 ? side : null;
+/** A list by its name; a folder with a slash at its end, empty where it tells no images apart. */
+const pathBeside = (document: string, path: string): string =>
+  /\.txt$/i.test(path)
+    ? imageBeside(document, path)
+    : // A file of any name stands for the images in the folder.
+      folderOf(imageBeside(document, `${path}/any`));
+
+/** Sides by image, and the images for which two sides are named. */
+interface ListedSides {
+  sides: Map<string, Side>;
+  disputed: Set<string>;
+}
+
+/** Sides by the lists of an archive: a path, or a name without its extension, a line. */
+function listedSides(
+  texts: readonly ArchiveText[],
+  images: readonly string[],
+  paths: readonly SidePath[],
+): ListedSides {
+  const listed: ListedSides = { sides: new Map(), disputed: new Set() };
+  const named = new Map(paths.map(({ path, side }) => [path, side]));
+  const lists = texts.flatMap(({ name, text }) => {
+    const side = named.get(imageName(name)) ?? (SIDE_LIST.test(name) ? sideOfDocument(name) : null);
+    return side ? [{ side, text }] : [];
+  });
+  if (lists.length === 0) return listed;
+  const find = imageIndex(images);
+  for (const { side, text } of lists) {
+    for (const line of text.split("\n")) {
+      const image = line.trim() && find(imageName(line.trim()));
+      if (!image) continue;
+      const known = listed.sides.get(image) ?? side;
+      if (known !== side) listed.disputed.add(image);
+      listed.sides.set(image, strictestSide([known, side]));
+    }
+  }
+  return listed;
+}
+
+/**
+ * Images by the lines of a list: by their whole paths, by paths from further outside, and by names
+ * without folders where one image alone is called so.
+ */
+function imageIndex(images: readonly string[]): (path: string) => string | null {
+  /** Null: several images. */
+  const byPath = new Map<string, string | null>();
+  const byName = new Map<string, string | null>();
+  const add = (index: typeof byPath, key: string, image: string) => {
+    const other = index.get(key);
+    index.set(key, other === undefined || other === image ? image : null);
+  };
+  const bare = (path: string) => folderOf(path) + withoutExtension(path);
+  for (const image of images) {
+    for (const path of new Set([image, bare(image)])) add(byPath, path, image);
+    for (const name of new Set([baseName(image), stemOf(image)])) add(byName, name, image);
+  }
+  const byWhole = (path: string) => byPath.get(path) ?? byPath.get(bare(path));
+  return (path) => {
+    for (let rest = path; ; rest = rest.slice(rest.indexOf("/") + 1)) {
+      const found = byWhole(rest);
+      if (found) return found;
+      if (!rest.includes("/")) break;
+    }
+    // A line with folders names the image in those, and none of its name elsewhere.
+    return path.includes("/") ? null : (byName.get(path) ?? byName.get(stemOf(path)) ?? null);
+  };
+}
+
+/** The folders of data.yaml with their side; null where it names two. */
+function sideFolders(paths: readonly SidePath[]): Map<string, Side | null> {
+  const folders = new Map<string, Side | null>();
+  for (const { path, side } of paths) {
+    if (!path.endsWith("/")) continue;
+    folders.set(path, (folders.get(path) ?? side) === side ? side : null);
+  }
+  return folders;
+}
+
+/**
+ * The side of the outermost folder around an image that data.yaml names, the longest of those that
+ * begin there. A data.yaml may lie further inside or outside than its paths say.
+ */
+function sideByFolders(image: string, folders: ReadonlyMap<string, Side | null>): Side | null {
+  if (folders.size === 0) return null;
+  const parts = folderOf(image).split("/").slice(0, -1);
+  for (let from = 0; from < parts.length; from++) {
+    for (let to = parts.length; to > from; to--) {
+      const side = folders.get(`${parts.slice(from, to).join("/")}/`);
+      if (side !== undefined) return side;
+    }
+  }
+  return null;
 }

@@ -106,7 +106,7 @@ export const exportRoutes: readonly Route[] = [
       tag,
       summary: "Make an object-detection dataset of a job",
       description:
-        "For annotators. A zip of images and labels in the layout of `format`, each side apart. " +
+        "For annotators. A zip of images and labels in the layout of `format`, each side apart where it has sides. " +
         "Every frame of the dataset is in it, unless `split_gap` leaves some out; " +
         "stills leave as the files that came, unless they are GIF or AVIF or EXIF turns them. The " +
         "answer waits for a small one; `download_url` of a larger one answers 409 until it is made.",

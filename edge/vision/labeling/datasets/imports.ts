@@ -20,7 +20,7 @@ import {
   type ProjectVideo,
   type VideoFrame,
 } from "./image-names.ts";
-import { insertSides, type ToldFrame } from "./kept-sides.ts";
+import { type FrameSide, insertSides } from "./imported-sides.ts";
 import { counted, IMPORT_LABELS_MAX, type Label, type Labels } from "./labels.ts";
 import type { Side } from "./split.ts";
 import { Yolo, yoloLabels } from "./yolo-labels.ts";
@@ -46,7 +46,7 @@ export interface ImportSummary {
   unmatched: string[];
   unmatchedAnnotations: number;
   leftOut: number;
-  /** Frames for which a side of the split is told, by side. */
+  /** Frames whose side of the split is kept, by side. */
   sides: Record<Side, number>;
   notes: string[];
 }
@@ -152,21 +152,28 @@ export async function storeLabels(
   checkShapes(matched);
   const rows = matched.flatMap(({ label, frame }) => annotationRow(label, frame) ?? []);
   const outside = matched.length - rows.length;
-  const told = [...frames].flatMap(([image, { video, frame }]): ToldFrame[] => {
-    const side = sides?.get(image) ?? sideOfPath(image);
+  const named = [...frames].flatMap(([image, { video, frame }]): FrameSide[] => {
+    const side = sides ? sides.get(image) : sideOfPath(image);
     return side ? [{ video: video.id, frame, side }] : [];
   });
+  const [first] = named;
+  // One side alone is no split, and would leave nothing to learn from.
+  const isSplit = named.some(({ side }) => side !== first?.side);
+  const kept = isSplit ? named : [];
   const summary: ImportSummary = {
     jobId: id,
     annotations: rows.length,
     unmatched,
     unmatchedAnnotations: labels.length - matched.length,
     leftOut: leftOut + outside,
-    sides: countSides(told),
+    sides: countSides(kept),
     notes: [
       ...notes,
       ...(outside > 0
         ? [`${counted(outside, "label")} without an area in the frame left out`]
+        : []),
+      ...(first && !isSplit && first.side !== "train"
+        ? [`all sides are ${first.side}, which is no split: set sides in a dataset`]
         : []),
     ],
   };
@@ -188,16 +195,16 @@ export async function storeLabels(
     classes: classes.map((one) => ({ name: one, prompt: null })),
     annotations: () => [
       ...insertsOf(rows, { id, workspaceId }),
-      ...insertSides(id, told),
+      ...insertSides(id, kept),
       ...(after?.(summary) ?? []),
     ],
   });
   return summary;
 }
 
-function countSides(told: readonly ToldFrame[]): Record<Side, number> {
+function countSides(kept: readonly FrameSide[]): Record<Side, number> {
   const counts = { train: 0, val: 0, test: 0 };
-  for (const { side } of told) counts[side] += 1;
+  for (const { side } of kept) counts[side] += 1;
   return counts;
 }
 

@@ -16,7 +16,7 @@ import { findVideos } from "../../media/videos/videos.ts";
 import { source } from "../../tasks/objects.ts";
 import { addedFrames, type JobRow, knownFrames } from "../jobs/jobs.ts";
 import { repeated, shown } from "../review/annotations.ts";
-import { heldSides, keptSides } from "./kept-sides.ts";
+import { fixedSides, importedSides } from "./imported-sides.ts";
 import { groupByVideo, type HashedVideo, type LookAlikes, lookAlikes } from "./look-alikes.ts";
 import {
   borderOf,
@@ -134,7 +134,7 @@ export async function planDataset(
   const alike = lookAlikes(videos.filter(({ frames }) => frames.length > 0));
   const groupOf = groupByVideo(alike);
   const units = videos.map(({ id, frames }) => ({ videoId: id, frames, group: groupOf.get(id) }));
-  const held = heldSides(units, await keptSides(database, [job.id]));
+  const held = fixedSides(units, await importedSides(database, [job.id]));
   const split = splitFrames(
     units.filter(({ videoId }) => !held.spans.has(videoId)),
     // An import that brought validation frames along leaves nothing to draw.

@@ -387,8 +387,8 @@ export const datasetRoutes: readonly Route[] = [
       tag,
       summary: "Make an archive of a version of a dataset",
       description:
-        "Beyond the contract; for annotators. As of a job, with the frames, annotations and sides " +
-        "that the version has. `GET /exports/{export_id}` tells how it stands.",
+        "Beyond the contract; for annotators. As a job's export, with the frames, annotations and " +
+        "sides of the version. `GET /exports/{export_id}` tells how it stands.",
       who: user,
       params: versionId,
       body: { content: { "application/json": { schema: Layout } }, required: false },

@@ -1,7 +1,7 @@
 // Which side of a dataset's split each frame is on. A side is drawn once and kept as the dataset
 // grows: a frame that was trained on never comes to measure a model. Pure.
 
-import { heldSides } from "../datasets/kept-sides.ts";
+import { fixedSides } from "../datasets/imported-sides.ts";
 import {
   BLOCKS,
   type Side,
@@ -50,7 +50,8 @@ export function drawSides(
     ...sidesOf(frames, spans.get(videoId) ?? []).values(),
   ];
   const hasVal = labeled.some((one) => spans.has(one.videoId) && knownSides(one).includes("val"));
-  const held = heldSides(videos, told, { hasVal });
+  const news = told.filter(({ videoId }) => !spans.has(videoId));
+  const held = fixedSides(videos, news, { hasVal });
   const keptOf = ({ videoId }: DrawnVideo): NewSpan[] =>
     (held.spans.get(videoId) ?? []).map((span) => ({ ...span, origin: "import" }));
   if (only && labeled.length === 1) {

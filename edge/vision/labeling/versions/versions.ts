@@ -16,7 +16,7 @@ import type { Page } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
 import { checkQuota } from "../../media/videos/videos.ts";
-import { keptSides } from "../datasets/kept-sides.ts";
+import { importedSides } from "../datasets/imported-sides.ts";
 import {
   countsOf,
   type VideoSplit,
@@ -137,7 +137,7 @@ export async function makeVersion(
   }
   await checkQuota(parts, workspaceId, parent?.bytes ?? 0);
   const known = await knownSides(database, dataset.id);
-  const told = await keptSides(
+  const told = await importedSides(
     database,
     dataset.members.map(({ job_id: id }) => id),
   );

@@ -72,7 +72,8 @@ function refusalOf(plan: DatasetPlan): string | null {
   const purpose = bare === "train" ? "learn from" : "measure on";
   return (
     `the split leaves no annotated frame to ${purpose}: ` +
-    "annotate more frames, or give another seed or val_share"
+    "annotate more frames, or give another seed or val_share; sides that came with an import " +
+    "are changed in a dataset"
   );
 }
 

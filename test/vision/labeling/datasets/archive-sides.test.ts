@@ -139,8 +139,8 @@ describe("an image of two sides", () => {
 
   it("is on the more held-out one by lists, and that is said", () => {
     const lists = { "train.txt": "a\n", "test.txt": "a\n" };
-    const { sides, notes } = read({ ...yolo("labels/train/a.txt"), ...lists });
-    expect(sides).toEqual({ "train/a": "test" });
+    const { sides, notes } = read({ ...yolo("labels/a.txt"), ...lists });
+    expect(sides).toEqual({ a: "test" });
     expect(notes).toEqual(["1 image listed for two sides: on the more held-out one"]);
   });
 
@@ -154,8 +154,59 @@ describe("an image of two sides", () => {
 });
 
 it("are words of their own in a path, whatever else it holds", () => {
-  const paths = ["trains/a.jpg", "valley/test.jpg", "Train/a.jpg", "x/train2017/a.jpg", "a/b.jpg"];
-  expect(paths.map(sideOfPath)).toEqual([null, null, "train", "train", null]);
+  const paths = [
+    "trains/a.jpg",
+    "valley/test.jpg",
+    "crash_test/a.jpg",
+    "__proto__/a.jpg",
+    "a/b.jpg",
+  ];
+  expect(paths.map(sideOfPath)).toEqual(paths.map(() => null));
+  const folders = ["Train", "x/train2017", "train_images", "Testing", "images-test", "valid"];
+  expect(folders.map((folder) => sideOfPath(`${folder}/a.jpg`))).toEqual([
+    ...["train", "train", "train", "test", "test", "val"],
+  ]);
   const documents = ["instances_val.json", "__proto__.json", "a_constructor.json", "latest.json"];
   expect(documents.map(sideOfDocument)).toEqual(["val", null, null, null]);
+  const named = ["train_annotations.json", "test_coco.json", "train.coco.json", "train_val.json"];
+  expect(named.map(sideOfDocument)).toEqual(["train", "test", "train", null]);
+});
+
+it("are those of the folders of data.yaml, whatever folders lie within", () => {
+  // Our own export with original names: files whose folders were called after other sides.
+  const folders = "train: images/train\nval: images/val\ntest: images/test\n";
+  const { sides, notes } = read({
+    "data.yaml": `${YAML}${folders}`,
+    "labels/test/train/x.txt": LINE,
+    "labels/val/test/y.txt": LINE,
+    "labels/train/val/z.txt": LINE,
+  });
+  expect(sides).toEqual({ "test/train/x": "test", "val/test/y": "val", "train/val/z": "train" });
+  expect(notes).toEqual([expect.stringMatching(/^3 images on another side than a folder's name/)]);
+});
+
+it("are read of a list that data.yaml names, whose folders lie further outside", () => {
+  const { sides } = read({
+    "data.yaml": `${YAML}train: ./first.txt\nval: second.txt\n`,
+    "first.txt": "/home/me/set/images/a.jpg\n",
+    "second.txt": "./images/b.jpg\n",
+    "labels/a.txt": LINE,
+    "labels/b.txt": LINE,
+  });
+  expect(sides).toEqual({ a: "train", b: "val" });
+});
+
+it("of a line in one folder are not those of its name in another", () => {
+  const { sides } = read({
+    ...yolo("labels/test/0001.txt", "labels/train/0002.txt"),
+    "train.txt": "images/train/0001.jpg\nimages/train/0002.jpg\n",
+  });
+  expect(sides).toEqual({ "test/0001": "test", "train/0002": "train" });
+});
+
+it("are found at once, however many paths data.yaml names", () => {
+  const many = Array.from({ length: 3_000 }, (_, at) => `  - images/folder${at}`).join("\n");
+  const images = Array.from({ length: 500 }, (_, at) => `labels/folder${at}/a.txt`);
+  const { sides } = read({ ...yolo(...images), "data.yaml": `${YAML}train:\n${many}\n` });
+  expect(Object.keys(sides)).toHaveLength(500);
 });

@@ -123,6 +123,14 @@ describe("sides of an import", () => {
     expect([train.length, val.length, test]).toEqual([3, 2, [5]]);
   });
 
+  it("are no split where all are one, which is said", async () => {
+    const { job, sides, notes } = await imported({ test: [0, 1, 2, 3, 4] });
+    expect(sides).toEqual({ train: 0, val: 0, test: 0 });
+    expect(notes.join()).toMatch(/all sides are test, which is no split/);
+    const { train, val } = await trained({ job_id: job.job_id, val_share: 0.4 });
+    expect([train.length, val.length]).toEqual([3, 2]);
+  });
+
   it("are nobody's where the labels tell none", async () => {
     const { sides } = await imported({ train_2: [0], "": [1] });
     expect(sides).toEqual({ train: 0, val: 0, test: 0 });

@@ -8,7 +8,7 @@ import { idList } from "../../base/sql.ts";
 import { type Side, type SideSpan, type SplitVideo, sidesOf, strictestSide } from "./split.ts";
 
 /** A frame with the side that an import tells for it. */
-export interface ToldFrame {
+export interface FrameSide {
   video: string;
   frame: number;
   side: Side;
@@ -17,7 +17,7 @@ export interface ToldFrame {
 const ROWS_PER_STATEMENT = 10_000;
 
 /** The statements that store the sides of a job's frames. */
-export const insertSides = (jobId: string, told: readonly ToldFrame[]): SQL[] =>
+export const insertSides = (jobId: string, told: readonly FrameSide[]): SQL[] =>
   Array.from({ length: Math.ceil(told.length / ROWS_PER_STATEMENT) }, (_, page) => {
     const rows = told.slice(page * ROWS_PER_STATEMENT, (page + 1) * ROWS_PER_STATEMENT);
     return sql`
@@ -31,7 +31,7 @@ export const insertSides = (jobId: string, told: readonly ToldFrame[]): SQL[] =>
  * the side of the told one before them. Where two jobs tell two sides of a frame, the more held-out
  * one counts.
  */
-export async function keptSides(
+export async function importedSides(
   database: Database,
   jobIds: readonly string[],
 ): Promise<SideSpan[]> {
@@ -50,7 +50,7 @@ export async function keptSides(
 }
 
 /** Spans of the videos whose side an import fixes, and whether any frame is for validation. */
-interface HeldSides {
+interface FixedSides {
   spans: Map<string, SideSpan[]>;
   hasVal: boolean;
 }
@@ -60,11 +60,11 @@ interface HeldSides {
  * that its members have. Where no frame is for validation, neither by an import nor otherwise
  * (`hasVal`), training frames are drawn from as if nothing was told of them: some must be held out.
  */
-export function heldSides(
+export function fixedSides(
   videos: readonly SplitVideo[],
   told: readonly SideSpan[],
   { hasVal = false }: { hasVal?: boolean } = {},
-): HeldSides {
+): FixedSides {
   const own = Map.groupBy(told, ({ videoId }) => videoId);
   const labeled = videos.filter(({ frames }) => frames.length > 0);
   const spans = new Map<string, SideSpan[]>();
