@@ -52,7 +52,7 @@ export const suggestion = pgTable(
     /** How many of those are ranked, and how many labeled ones they are held against. */
     candidates: integer("candidates").notNull(),
     labeled: integer("labeled").notNull(),
-    /** Frames that no node could look at; told at the end. */
+    /** Frames that no node could look at, counted at the end. */
     unreadable: integer("unreadable").notNull().default(0),
     /** Whether all of its tasks were enqueued. */
     planned: boolean("planned").notNull().default(false),

@@ -11,8 +11,8 @@ export interface DenseMap {
 }
 
 /**
- * What is in an image, wherever it is: of each channel the mean over the cells that the image
- * covers, and their standard deviation; at unit length. `covered` is the part of the maps' height
+ * A vector of an image's content, wherever in the image that is: of each channel the mean over the
+ * cells that the image covers, and their standard deviation; at unit length. `covered` is the part of the maps' height
  * and width that the image covers, 0 to 1, from the top left on.
  */
 export function frameVector(
@@ -41,11 +41,15 @@ export function frameVector(
   return Float32Array.from(numbers, (value) => (length > 0 ? value / length : 0));
 }
 
-/** The coarsest of an encoder's maps: they have seen most of what surrounds a cell. */
+/** A map of positions, as SAM 3's `fpn_pos_2`: it tells nothing of the image but its shape. */
+const POSITIONS = /(^|_)pos(_|$|ition)/;
+
+/** The coarsest of an encoder's maps of features: they have seen most of what surrounds a cell. */
 export function coarsestMaps(tensors: Readonly<Record<string, Tensor>>): DenseMap[] {
   const maps = Object.entries(tensors).flatMap(([name, { dims }]) => {
     const [rows = 0, columns = 0] = dims.slice(-2);
-    return dims.length === 4 ? [{ values: floats(tensors, name), rows, columns }] : [];
+    if (dims.length !== 4 || POSITIONS.test(name)) return [];
+    return [{ values: floats(tensors, name), rows, columns }];
   });
   const cells = Math.min(...maps.map(({ rows, columns }) => rows * columns));
   return maps.filter(({ rows, columns }) => rows * columns === cells);

@@ -5,6 +5,7 @@ import type { EmbedResult, EmbedTask, FrameLook } from "../../shared/tasks/embed
 import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { STORED_CONFIDENCE_MIN } from "../../shared/wire/labeling.ts";
 import { TaskFailure } from "../base/failure.ts";
+import { scrub } from "../base/log.ts";
 import { openFootage } from "../media/footage.ts";
 import type { RgbImage } from "../media/image.ts";
 import type { Segmenter } from "../segmenters/segmenter.ts";
@@ -54,7 +55,7 @@ async function lookAtAll(
       // Whether it is the video's fault: the others are not lost by one.
       if (!(thrown instanceof TaskFailure) || thrown.retryable) throw thrown;
       context.log.info("video_unreadable", { video: video.video_id, detail: thrown.message });
-      result.unreadable.push(video.video_id);
+      result.unreadable.push({ video_id: video.video_id, detail: scrub(thrown.message) });
     }
     if (context.cancel.aborted) break;
   }

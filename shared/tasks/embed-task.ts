@@ -38,7 +38,7 @@ export type FrameLook = z.infer<typeof FrameLook>;
 
 export const EmbedResult = z.object({
   frames: z.array(FrameLook),
-  /** Videos that cannot be read, such as those that were deleted meanwhile. */
-  unreadable: z.array(z.string()),
+  /** Videos that cannot be read, such as those that were deleted meanwhile, with the reason. */
+  unreadable: z.array(z.object({ video_id: z.string(), detail: z.string().max(2_000) })),
 });
 export type EmbedResult = z.infer<typeof EmbedResult>;

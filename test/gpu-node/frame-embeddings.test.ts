@@ -76,7 +76,8 @@ it("names a file that cannot be read, and answers for the others", async () => {
       one(image, { video_id: "good" }),
     ],
   });
-  expect(unreadable).toEqual(["broken", "gone", "beyond"]);
+  expect(unreadable.map(({ video_id }) => video_id)).toEqual(["broken", "gone", "beyond"]);
+  expect(unreadable.at(-1)?.detail).toMatch(/1 frames; none is 3/);
   expect(frames.map(({ video_id }) => video_id)).toEqual(["good"]);
 });
 

@@ -107,7 +107,7 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
     const moved = discs(SIZE, [{ ...DISC, x: DISC.x + 16 }]);
     const many = [30, 90, 150, 210, 270].map((x) => ({ x, y: 100, radius: 12 }));
     const distance = (to: Float32Array) =>
-      Math.hypot(...vector.map((one, at) => one - (to[at] ?? 0)));
+      Math.hypot(...vector.map((one, index) => one - (to[index] ?? 0)));
     const other = await vectorOf(discs({ width: 200, height: 320 }, many));
     expect(distance(await vectorOf(moved))).toBeLessThan(distance(other));
   });

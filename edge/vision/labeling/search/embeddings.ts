@@ -20,7 +20,6 @@ const TASKS_PER_STATEMENT = 200;
 const VECTOR_MAX = 8_192;
 /** Entropy of one object, bits, times the objects that a detector gives at most, and room. */
 const BITS_MAX = 100_000;
-const CLASSES_MAX = 10_000;
 
 /** A frame to look at. */
 export interface WantedFrame {
@@ -32,12 +31,14 @@ export interface WantedFrame {
   score: boolean;
 }
 
-/** What tasks that look at frames are part of, and what they look with. */
+/** The tasks that look at frames: their subject, keys and priority, and their models. */
 export interface LookOrder {
   workspaceId: string;
   subject: string;
   /** Begins the tasks' idempotency keys. */
   key: string;
+  /** Of the tasks; the kind's when left out. */
+  priority?: number;
   segmenter: string;
   model: ModelSource | null;
 }
@@ -48,7 +49,7 @@ export interface LookOrder {
  */
 export async function enqueueLooks(
   parts: Parts,
-  { workspaceId, subject, key, segmenter, model }: LookOrder,
+  { workspaceId, subject, key, priority, segmenter, model }: LookOrder,
   frames: readonly WantedFrame[],
 ): Promise<void> {
   const files = await filesOf(parts.database, workspaceId, frames);
@@ -70,6 +71,7 @@ export async function enqueueLooks(
       workspaceId,
       subject,
       idempotencyKey: `${key}:${number}`,
+      ...(priority !== undefined && { priority }),
       payload: { segmenter, model, videos },
     };
   });
@@ -100,7 +102,9 @@ export async function sealLooks(
   const { videos, model } = task.payload as TaskPayload<"embed">;
   const { frames, unreadable } = result as EmbedResult;
   const asked = new Map(videos.map((one) => [one.video_id, one]));
-  const foreign = [...frames.map(({ video_id }) => video_id), ...unreadable].find(
+  const classes = new Set(model?.classes);
+  const broken = new Set(unreadable.map(({ video_id }) => video_id));
+  const foreign = [...frames.map(({ video_id }) => video_id), ...broken].find(
     (id) => !asked.has(id),
   );
   if (foreign !== undefined) return "a video that was not asked for";
@@ -110,8 +114,9 @@ export async function sealLooks(
     const problem =
       indexesProblem(
         own.map(({ frame_index }) => frame_index),
-        { frames: [...embed, ...score], partial: partial || unreadable.includes(videoId) },
-      ) ?? own.map((look) => lookProblem(look, { embed, score })).find((one) => one !== null);
+        { frames: [...embed, ...score], partial: partial || broken.has(videoId) },
+      ) ??
+      own.map((look) => lookProblem(look, { embed, score }, classes)).find((one) => one !== null);
     if (problem) return problem;
   }
   const lengths = new Set(frames.flatMap(({ vector }) => (vector ? [int8s(vector).length] : [])));
@@ -122,15 +127,17 @@ export async function sealLooks(
 function lookProblem(
   { frame_index: frame, vector, entropies }: FrameLook,
   { embed, score }: Pick<EmbedTask["videos"][number], "embed" | "score">,
+  classes: ReadonlySet<string>,
 ): string | null {
   if ((vector !== null) !== embed.includes(frame))
     return `frame ${frame}: a vector too many or few`;
   if ((entropies !== null) !== score.includes(frame)) {
     return `frame ${frame}: an uncertainty too many or few`;
   }
-  const bits = Object.entries(entropies ?? {});
-  const isLarge = bits.length > CLASSES_MAX || bits.some(([, one]) => one > BITS_MAX);
-  if (isLarge) return `frame ${frame}: an uncertainty that no detector has`;
+  for (const [name, bits] of Object.entries(entropies ?? {})) {
+    if (!classes.has(name)) return `frame ${frame}: an uncertainty of no class of the model`;
+    if (bits > BITS_MAX) return `frame ${frame}: an uncertainty that no detector has`;
+  }
   if (vector === null) return null;
   const numbers = int8s(vector).length;
   return numbers >= 1 && numbers <= VECTOR_MAX ? null : `frame ${frame}: a vector of ${numbers}`;
@@ -154,9 +161,12 @@ export const projectFrames = (projectId: string): SQL => sql`
   SELECT v.id AS video_id, 0 AS frame FROM video v
    WHERE v.project_id = ${projectId}::uuid AND v.state = 'ready' AND v.frame_count = 1
   UNION SELECT jv.video_id, unnest(jv.frames) FROM job_video jv JOIN job j ON j.id = jv.job_id
+    JOIN video v ON v.id = jv.video_id AND v.state = 'ready'
    WHERE j.project_id = ${projectId}::uuid
   UNION SELECT c.video_id, c.frame_index FROM frame_count c JOIN job j ON j.id = c.job_id
    WHERE j.project_id = ${projectId}::uuid AND c.stored > 0
+  UNION SELECT r.video_id, r.frame_index FROM frame_review r JOIN job j ON j.id = r.job_id
+   WHERE j.project_id = ${projectId}::uuid
   UNION SELECT t.video_id, t.frame_index FROM frame_tag t JOIN video v ON v.id = t.video_id
    WHERE v.project_id = ${projectId}::uuid`;
 
@@ -164,7 +174,7 @@ export const projectFrames = (projectId: string): SQL => sql`
 export const int8s = (base64: string): Int8Array =>
   new Int8Array(Uint8Array.fromBase64(base64).buffer);
 
-/** Those whose vectors are as long as most: a segmenter that was replaced left others. */
+/** The ones with vectors as long as most have: a segmenter that was replaced left others. */
 export function ofOneLength<One extends { vector: Int8Array }>(all: readonly One[]): One[] {
   const groups = [...Map.groupBy(all, ({ vector }) => vector.length).values()];
   return groups.toSorted((one, other) => other.length - one.length)[0] ?? [];

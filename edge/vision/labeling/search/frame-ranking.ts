@@ -47,37 +47,38 @@ export function rankFrames(
   const order = candidates
     .map((_, index) => index)
     .toSorted((one, other) => (unsure[other] ?? 0) - (unsure[one] ?? 0) || one - other);
-  const pool = unsure.some((one) => one !== null)
-    ? order.slice(0, POOL_PER_CHOSEN * budget)
-    : order;
-  const vectors = directions([
-    ...pool.map((at) => (candidates[at] as Candidate).vector),
-    ...labeled,
-  ]);
-  const own = vectors.slice(0, pool.length);
-  const nearest = new Float32Array(pool.length).fill(Number.POSITIVE_INFINITY);
-  const approach = (to: Float32Array) => {
-    for (const [at, vector] of own.entries()) {
-      nearest[at] = Math.min(nearest[at] as number, 1 - dot(vector, to));
+  const isScored = unsure.some((one) => one !== null);
+  const pool = isScored ? order.slice(0, POOL_PER_CHOSEN * budget) : order;
+  const own = pool.map((index) => (candidates[index] as Candidate).vector);
+  const { rows, length } = directions([...own, ...labeled]);
+  const nearest = new Float64Array(pool.length).fill(Number.POSITIVE_INFINITY);
+  /** Notes how far each of the pool is from a row. */
+  const approach = (row: number) => {
+    for (let one = 0; one < pool.length; one++) {
+      let product = 0;
+      for (let n = 0; n < length; n++) {
+        product += (rows[one * length + n] as number) * (rows[row * length + n] as number);
+      }
+      nearest[one] = Math.min(nearest[one] as number, 1 - product);
     }
   };
-  for (const vector of vectors.slice(pool.length)) approach(vector);
+  for (let row = 0; row < labeled.length; row++) approach(pool.length + row);
   const ranked: RankedFrame[] = [];
   while (ranked.length < Math.min(budget, pool.length)) {
     // The first of those that are equally far: the most uncertain one.
-    const at = nearest.reduce(
-      (best, far, one) => (far > (nearest[best] as number) ? one : best),
-      0,
-    );
-    const distance = nearest[at] as number;
+    let farthest = 0;
+    for (let one = 1; one < pool.length; one++) {
+      if ((nearest[one] as number) > (nearest[farthest] as number)) farthest = one;
+    }
+    const distance = nearest[farthest] as number;
     if (distance < SAME_DISTANCE) break;
-    const index = pool[at] as number;
+    const index = pool[farthest] as number;
     ranked.push({
       index,
       uncertainty: unsure[index] ?? null,
       distance: distance === Number.POSITIVE_INFINITY ? null : distance,
     });
-    approach(own[at] as Float32Array);
+    approach(farthest);
   }
   return ranked;
 }
@@ -95,7 +96,8 @@ export function uncertaintiesOf(
   for (const one of scored) {
     for (const [name, bits] of Object.entries(one)) sums.set(name, (sums.get(name) ?? 0) + bits);
   }
-  const floor = Math.max(...sums.values()) / CLASS_WEIGHT_MAX;
+  const largest = [...sums.values()].reduce((max, sum) => Math.max(max, sum), 0);
+  const floor = largest / CLASS_WEIGHT_MAX;
   const weight = new Map([...sums].map(([name, sum]) => [name, 1 / (Math.max(sum, floor) || 1)]));
   const raw = frames.map(
     (one) =>
@@ -106,37 +108,35 @@ export function uncertaintiesOf(
   return raw.map((one) => one && (mean > 0 ? one / mean : 0));
 }
 
-/** Each vector less the mean of all, at unit length: what sets it apart from the others. */
-export function directions(vectors: readonly ArrayLike<number>[]): Float32Array[] {
-  const units = vectors.map(unit);
-  const mean = new Float32Array(units[0]?.length ?? 0);
-  for (const vector of units) {
-    for (let at = 0; at < mean.length; at++) {
-      mean[at] = (mean[at] as number) + (vector[at] as number) / units.length;
+/** Vectors of one length as the rows of a matrix. */
+interface Matrix {
+  rows: Float32Array;
+  length: number;
+}
+
+/** Each vector at unit length less the mean of all, at unit length again: what sets it apart. */
+function directions(vectors: readonly ArrayLike<number>[]): Matrix {
+  const length = vectors[0]?.length ?? 0;
+  const rows = new Float32Array(vectors.length * length);
+  const mean = new Float64Array(length);
+  for (const [row, vector] of vectors.entries()) {
+    rows.set(vector, row * length);
+    toUnit(rows.subarray(row * length, (row + 1) * length));
+    for (let n = 0; n < length; n++) {
+      mean[n] = (mean[n] as number) + (rows[row * length + n] as number) / vectors.length;
     }
   }
-  return units.map((vector) => unit(vector.map((value, at) => value - (mean[at] as number))));
+  for (let row = 0; row < vectors.length; row++) {
+    const own = rows.subarray(row * length, (row + 1) * length);
+    for (let n = 0; n < length; n++) own[n] = (own[n] as number) - (mean[n] as number);
+    toUnit(own);
+  }
+  return { rows, length };
 }
 
-function unit(vector: ArrayLike<number>): Float32Array {
-  const values = Float32Array.from(vector);
-  const length = Math.sqrt(dot(values, values));
-  return length > 0 ? values.map((value) => value / length) : values;
-}
-
-/** The cosine of two vectors of unit length. */
-export function dot(one: Float32Array, other: Float32Array): number {
-  let sum = 0;
-  for (let at = 0; at < one.length; at++) sum += (one[at] as number) * (other[at] as number);
-  return sum;
-}
-
-/**
- * The cosine of each vector and the one at an index, both less the mean of all: 1 for the same,
- * about 0 for any other. Vectors are of one length; of two or fewer, without the mean.
- */
-export function similarities(vectors: readonly ArrayLike<number>[], to: number): number[] {
-  const all = vectors.length > 2 ? directions(vectors) : vectors.map(unit);
-  const target = all[to];
-  return target ? all.map((vector) => dot(vector, target)) : [];
+function toUnit(vector: Float32Array): void {
+  let squares = 0;
+  for (let n = 0; n < vector.length; n++) squares += (vector[n] as number) ** 2;
+  const scale = squares > 0 ? 1 / Math.sqrt(squares) : 0;
+  for (let n = 0; n < vector.length; n++) vector[n] = (vector[n] as number) * scale;
 }

@@ -32,7 +32,7 @@ export const similarRoutes: readonly Route[] = [
       summary: "Make the embeddings that a project's frames lack",
       description:
         "Beyond the contract; for annotators. Nodes embed the images of the project, the frames that " +
-        "its jobs label or have added and those with tags, at most 100,000 in one request.",
+        "its jobs label or have added and those with tags, at most 20,000 in one request; labeling goes first.",
       who: user,
       params: projectId,
       body: jsonBody(z.strictObject({ segmenter })),
@@ -66,7 +66,7 @@ export const similarRoutes: readonly Route[] = [
       const { project_id } = context.req.valid("param");
       const project = await findProjectFor(parts, callerOf(context), project_id);
       const named = context.req.valid("query").segmenter;
-      const meant = await segmenterOf(parts.database, project.workspaceId, named);
+      const meant = named ?? (await segmenterOf(parts.database, project.workspaceId, named));
       return context.json(await embeddingsOf(parts.database, project, meant), 200);
     },
   ),
@@ -81,7 +81,12 @@ export const similarRoutes: readonly Route[] = [
         "`POST /projects/{project_id}/embeddings` makes them.",
       who: user,
       params: z.object({ frame_id: FrameId }),
-      query: z.object({ limit: whole(1, SIMILAR_MAX).default(SIMILAR), segmenter }),
+      query: z.object({
+        limit: whole(1, SIMILAR_MAX).default(SIMILAR),
+        segmenter: segmenter.meta({
+          description: "whose embeddings are compared; the newest of the frame when omitted",
+        }),
+      }),
       answers: { 200: json("the most like it first", SimilarFrames) },
       errors: ["not_found", "state_conflict"],
     },
@@ -90,14 +95,9 @@ export const similarRoutes: readonly Route[] = [
       const workspaces = workspacesOf(callerOf(context));
       const { frame_id } = context.req.valid("param");
       const { video, frames } = await framesOf(parts, workspaces, [frame_id]);
-      const { limit, segmenter: named } = context.req.valid("query");
-      const meant = await segmenterOf(parts.database, video.workspaceId, named);
+      const query = context.req.valid("query");
       const [frame = 0] = frames;
-      const alike = await similarFrames(
-        parts.database,
-        { video, frame },
-        { segmenter: meant, limit },
-      );
+      const alike = await similarFrames(parts.database, { video, frame }, query);
       return context.json(alike, 200);
     },
   ),

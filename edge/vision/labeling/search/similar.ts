@@ -8,19 +8,20 @@ import type { Parts } from "../../base/parts.ts";
 import type { ProjectRow } from "../../media/projects/projects.ts";
 import { findVideos, type VideoRow } from "../../media/videos/videos.ts";
 import { listCapabilities } from "../../tasks/nodes/nodes.ts";
-import { enqueueLooks, frameOf, int8s, projectFrames, type WantedFrame } from "./embeddings.ts";
-import { similarities } from "./frame-ranking.ts";
+import { enqueueLooks, frameOf, int8s, projectFrames } from "./embeddings.ts";
+import { Likeness } from "./likeness.ts";
 
-/** Frames of a project that one request embeds: a day of a node without a GPU. */
-const EMBED_MAX = 100_000;
-/** Embeddings that one request compares: as many as a Worker's memory takes. */
-const COMPARED_MAX = 100_000;
-const PAGE_ROWS = 20_000;
+/** Frames of a project that one request embeds: hours of a node without a GPU. */
+const EMBED_MAX = 20_000;
+/** Nobody waits for them: labeling comes first. */
+const PRIORITY = -10;
+/** Embeddings that are read at once. */
+const PAGE_ROWS = 10_000;
 /** The default of every node. */
 const SEGMENTER_DEFAULT = "builtin";
 
 /**
- * The segmenter whose embeddings are meant: the named one, or the nodes' default. Fails with
+ * The segmenter that is to embed: the named one, or the nodes' default. Fails with
  * `invalid_request` where nodes are there and none offers it.
  */
 export async function segmenterOf(
@@ -37,84 +38,125 @@ export async function segmenterOf(
   throw new Failure("invalid_request", `segmenter: no node offers it; they offer ${all}`);
 }
 
-/** What the tasks of a project's embeddings are part of. */
+/** The subject of the tasks that embed a project's frames. */
 const subjectOf = (projectId: string, segmenter: string) => `embeddings:${projectId}:${segmenter}`;
+
+/** How many frames of a project have embeddings of a segmenter, and some of those that lack one. */
+async function embeddingState(
+  database: Database,
+  { projectId }: ProjectRow,
+  { segmenter, missingMax }: { segmenter: string; missingMax: number },
+) {
+  const { rows } = await database.execute<{
+    frames: number;
+    embedded: number;
+    missing: { videoId: string; frame: number }[];
+    /** Tasks that were ever enqueued for it, and whether some have not ended. */
+    tasks: number;
+    running: boolean;
+  }>(sql`
+    WITH f AS MATERIALIZED (
+      SELECT f.video_id, f.frame, e.video_id IS NOT NULL AS has_one
+        FROM (${projectFrames(projectId)}) f LEFT JOIN frame_embedding e
+          ON e.video_id = f.video_id AND e.frame_index = f.frame AND e.segmenter = ${segmenter})
+    SELECT (SELECT count(*)::int FROM f) AS frames,
+      (SELECT count(*)::int FROM f WHERE has_one) AS embedded,
+      (SELECT coalesce(json_agg(json_build_object('videoId', video_id, 'frame', frame)), '[]')
+        FROM (SELECT video_id, frame FROM f WHERE NOT has_one
+         ORDER BY video_id, frame LIMIT ${missingMax}::int) m) AS missing,
+      t.tasks, t.running
+      FROM (SELECT count(*)::int AS tasks,
+          coalesce(bool_or(settled_at IS NULL), false) AS running
+          FROM task WHERE subject = ${subjectOf(projectId, segmenter)}) t`);
+  const [state] = rows;
+  return state ?? { frames: 0, embedded: 0, missing: [], tasks: 0, running: false };
+}
 
 /** How many frames of a project have embeddings of a segmenter. */
 export async function embeddingsOf(
   database: Database,
-  { projectId }: ProjectRow,
+  project: ProjectRow,
   segmenter: string,
 ): Promise<Embeddings> {
-  const { rows } = await database.execute<Omit<Embeddings, "segmenter"> & Record<string, unknown>>(
-    sql`
-    SELECT count(*)::int AS frames, count(e.video_id)::int AS embedded,
-      EXISTS (SELECT FROM task WHERE subject = ${subjectOf(projectId, segmenter)}
-        AND settled_at IS NULL) AS running
-      FROM (${projectFrames(projectId)}) f LEFT JOIN frame_embedding e
-        ON e.video_id = f.video_id AND e.frame_index = f.frame AND e.segmenter = ${segmenter}`,
-  );
-  const { frames = 0, embedded = 0, running = false } = rows[0] ?? {};
+  const state = await embeddingState(database, project, { segmenter, missingMax: 0 });
+  const { frames, embedded, running } = state;
   return { segmenter, frames, embedded, running };
 }
 
-/** Has nodes embed the frames of a project that have no embedding; not while they do. */
+/**
+ * Has nodes embed frames of a project that have no embedding; not while they do. Of requests at
+ * once one enqueues tasks, as all give them the same keys.
+ */
 export async function embedProject(
   parts: Parts,
   project: ProjectRow,
   segmenter: string,
 ): Promise<Embeddings> {
-  const { database } = parts;
   const { projectId, workspaceId } = project;
-  const before = await embeddingsOf(database, project, segmenter);
-  if (before.running || before.embedded === before.frames) return before;
-  const { rows } = await database.execute<WantedFrame & Record<string, unknown>>(sql`
-    SELECT f.video_id::text AS "videoId", f.frame, true AS embed, false AS score
-      FROM (${projectFrames(projectId)}) f JOIN video v ON v.id = f.video_id AND v.state = 'ready'
-     WHERE NOT EXISTS (SELECT FROM frame_embedding e WHERE e.video_id = f.video_id
-       AND e.frame_index = f.frame AND e.segmenter = ${segmenter})
-     ORDER BY v.created_at, v.id, f.frame LIMIT ${EMBED_MAX}::int`);
+  const state = await embeddingState(parts.database, project, {
+    segmenter,
+    missingMax: EMBED_MAX,
+  });
+  const { frames, embedded, missing, tasks, running } = state;
+  if (running || missing.length === 0) return { segmenter, frames, embedded, running };
   const subject = subjectOf(projectId, segmenter);
-  const key = `${subject}:${crypto.randomUUID()}`;
-  const order = { workspaceId, subject, key, segmenter, model: null };
-  await enqueueLooks(parts, order, rows);
-  return embeddingsOf(database, project, segmenter);
+  await enqueueLooks(
+    parts,
+    {
+      workspaceId,
+      subject,
+      key: `${subject}:${tasks}`,
+      priority: PRIORITY,
+      segmenter,
+      model: null,
+    },
+    missing.map((frame) => ({ ...frame, embed: true, score: false })),
+  );
+  return { segmenter, frames, embedded, running: true };
 }
 
 /**
- * The frames of a project most like one of it. Fails with `state_conflict` where that one has no
- * embedding of the segmenter.
+ * The frames of a project most like one of it, by the embeddings of a segmenter: the newest one's
+ * that embedded the frame where none is named. Fails with `state_conflict` where the frame has none.
  */
 export async function similarFrames(
   database: Database,
   { video, frame }: { video: VideoRow; frame: number },
-  { segmenter, limit }: { segmenter: string; limit: number },
+  { segmenter: named, limit }: { segmenter?: string | undefined; limit: number },
 ): Promise<SimilarFrames> {
-  const all = await vectorsOf(database, video.projectId, segmenter);
-  const own = all.find(({ videoId, index }) => videoId === video.videoId && index === frame);
+  const which = named === undefined ? sql`true` : sql`segmenter = ${named}`;
+  const { rows } = await database.execute<{ segmenter: string; vector: string }>(sql`
+    SELECT segmenter, encode(vector, 'base64') AS vector FROM frame_embedding
+     WHERE video_id = ${video.videoId}::uuid AND frame_index = ${frame}::int AND ${which}
+     ORDER BY created_at DESC LIMIT 1`);
+  const [own] = rows;
   if (!own) {
+    const whose = named === undefined ? "" : ` of ${named}`;
     throw new Failure(
       "state_conflict",
-      `the frame has no embedding of ${segmenter}: POST /projects/${video.projectId}/embeddings`,
+      `the frame has no embedding${whose}: POST /projects/${video.projectId}/embeddings`,
     );
   }
-  const comparable = all.filter(({ vector }) => vector.length === own.vector.length);
-  const alike = similarities(
-    comparable.map(({ vector }) => vector),
-    comparable.indexOf(own),
-  );
-  const nearest = comparable
-    .map((one, at) => ({ ...one, similarity: alike[at] as number }))
-    .filter(({ videoId, index }) => videoId !== own.videoId || index !== own.index)
-    .toSorted((one, other) => other.similarity - one.similarity)
-    .slice(0, limit);
-  const ids = nearest.map(({ videoId }) => videoId);
+  const { segmenter } = own;
+  const likeness = new Likeness<FrameEmbedding>(int8s(own.vector), limit);
+  // All of a project's vectors are more than a Worker's memory takes: they are read twice.
+  for await (const page of pagesOf(database, video.projectId, segmenter)) {
+    for (const { vector } of page) likeness.average(vector);
+  }
+  for await (const page of pagesOf(database, video.projectId, segmenter)) {
+    for (const one of page) {
+      const isOwn = one.videoId === video.videoId && one.index === frame;
+      if (!isOwn) likeness.compare(one, one.vector);
+    }
+  }
+  const nearest = likeness.nearest();
+  const ids = nearest.map(({ one }) => one.videoId);
   const videos = await findVideos(database, [video.workspaceId], ids);
   const names = new Map(videos.map(({ videoId, filename }) => [videoId, filename]));
   return {
     segmenter,
-    compared: comparable.length,
-    frames: nearest.flatMap(({ videoId, index, similarity }) => {
+    compared: likeness.averaged,
+    frames: nearest.flatMap(({ one: { videoId, index }, similarity }) => {
       const filename = names.get(videoId);
       // Its video was deleted meanwhile.
       if (filename === undefined) return [];
@@ -124,21 +166,20 @@ export async function similarFrames(
 }
 
 /** A frame's embedding. */
-interface EmbeddedFrame {
+interface FrameEmbedding {
   videoId: string;
   index: number;
   vector: Int8Array;
 }
 
-/** The embeddings of a project's frames, in pages: one answer with all of them is too large. */
-async function vectorsOf(
+/** The embeddings of a project's frames. */
+async function* pagesOf(
   database: Database,
   projectId: string,
   segmenter: string,
-): Promise<EmbeddedFrame[]> {
-  const all: EmbeddedFrame[] = [];
-  for (;;) {
-    const last = all.at(-1);
+): AsyncGenerator<FrameEmbedding[]> {
+  let last: FrameEmbedding | undefined;
+  do {
     const after = last
       ? sql`AND (e.video_id, e.frame_index) > (${last.videoId}::uuid, ${last.index}::int)`
       : sql``;
@@ -148,7 +189,8 @@ async function vectorsOf(
         FROM video v JOIN frame_embedding e ON e.video_id = v.id AND e.segmenter = ${segmenter}
        WHERE v.project_id = ${projectId}::uuid ${after}
        ORDER BY e.video_id, e.frame_index LIMIT ${PAGE_ROWS}::int`);
-    for (const { vector, ...frame } of rows) all.push({ ...frame, vector: int8s(vector) });
-    if (rows.length < PAGE_ROWS || all.length >= COMPARED_MAX) return all;
-  }
+    const page = rows.map(({ vector, ...frame }) => ({ ...frame, vector: int8s(vector) }));
+    yield page;
+    last = page.length < PAGE_ROWS ? undefined : page.at(-1);
+  } while (last);
 }

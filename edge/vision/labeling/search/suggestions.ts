@@ -4,10 +4,12 @@
 import { type SQL, sql } from "drizzle-orm";
 import { suggestion } from "../../../../db/vision/suggestions.ts";
 import { Failure } from "../../../../shared/errors.ts";
+import type { EmbedResult } from "../../../../shared/tasks/embed-task.ts";
 import { TASK_KINDS } from "../../../../shared/tasks/tasks.ts";
 import type { Suggestion } from "../../../../shared/wire/suggestions.ts";
 import { batch, type Database } from "../../../http/database.ts";
 import { columnsOf, extended, type RowOf, rowsOf, selection } from "../../../http/selection.ts";
+import { jsonb } from "../../../http/storable.ts";
 import type { Page } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
@@ -31,6 +33,8 @@ import { type Candidate, rankFrames } from "./frame-ranking.ts";
 
 /** Unlabeled frames that one suggestion ranks, and labeled ones that they are held against. */
 const CANDIDATES_MAX = 10_000;
+/** Without a model all of them are held against each other. */
+const PLAIN_CANDIDATES_MAX = 4_000;
 const LABELED_MAX = 500;
 /** Clips of one suggestion: the times of each one's frames are read, of images none. */
 const CLIPS_MAX = 900;
@@ -157,7 +161,7 @@ export async function beginSuggestion(parts: Parts, order: SuggestionOrder): Pro
     unlabeled AS MATERIALIZED (SELECT * FROM given EXCEPT SELECT * FROM labeled),
     chosen AS MATERIALIZED (
       SELECT c.*, false AS is_labeled
-        FROM (SELECT * FROM unlabeled ORDER BY random() LIMIT ${CANDIDATES_MAX}::int) c
+        FROM (SELECT * FROM unlabeled ORDER BY random() LIMIT ${isScored ? CANDIDATES_MAX : PLAIN_CANDIDATES_MAX}::int) c
       UNION ALL SELECT c.*, true FROM (
         SELECT l.* FROM labeled l JOIN video v ON v.id = l.video_id AND v.state = 'ready'
          ORDER BY random() LIMIT ${LABELED_MAX}::int) c),
@@ -210,23 +214,30 @@ async function planSuggestion(parts: Parts, row: SuggestionRow): Promise<void> {
   const [model] = modelId ? await listModels(database, [workspaceId], { modelId }) : [];
   if (modelId && !model) {
     await database.execute(sql`
-      UPDATE suggestion SET state = 'failed', failure = 'the model was deleted', ended_at = now()
-       WHERE id = ${row.id}::uuid AND state = 'running'`);
+      WITH ended AS (
+        UPDATE suggestion SET state = 'failed', failure = 'the model was deleted', ended_at = now()
+         WHERE id = ${row.id}::uuid AND state = 'running' RETURNING id)
+      DELETE FROM suggestion_frame USING ended WHERE suggestion_id = ended.id`);
     return;
   }
   const subject = subjectOf(row.id);
   const source = model ? modelSource(model) : null;
   const order = { workspaceId, subject, key: subject, segmenter, model: source };
   await enqueueLooks(parts, order, rows);
-  await database.execute(sql`UPDATE suggestion SET planned = true WHERE id = ${row.id}::uuid`);
-  await endSuggestion(parts, row.id);
+  const { rows: planned } = await database.execute(sql`
+    UPDATE suggestion SET planned = true WHERE id = ${row.id}::uuid RETURNING id`);
+  if (planned.length > 0) await endSuggestion(parts, row.id);
+  // It was deleted while its tasks were enqueued.
+  else await requestCancel(database, { subject });
 }
 
 /** A task that looked at frames ended, however it did. May be called again for the same task. */
 export async function looksEnded(parts: Parts, task: Task): Promise<void> {
   const { segmenter } = task.payload as { segmenter: string };
   const parsed = TASK_KINDS.embed.result.safeParse(task.result);
-  const frames = task.state === "finished" && parsed.success ? parsed.data.frames : [];
+  // What a canceled task did was checked, too.
+  const reported = task.state === "finished" || task.state === "cancelled";
+  const { frames, unreadable } = reported && parsed.success ? parsed.data : NOTHING;
   const suggestionId = task.subject.startsWith(SUBJECT) ? task.subject.slice(SUBJECT.length) : null;
   const looks = JSON.stringify(frames.map(({ vector: _, ...look }) => look));
   await parts.database.execute(sql`
@@ -237,9 +248,19 @@ export async function looksEnded(parts: Parts, task: Task): Promise<void> {
           l(video_id uuid, frame_index int, entropies jsonb)
        WHERE f.suggestion_id = ${suggestionId}::uuid AND f.video_id = l.video_id
          AND f.frame_index = l.frame_index)
-    UPDATE task SET settled_at = now(), result = NULL
+    UPDATE task SET settled_at = now(), result = ${jsonb({ unreadable })}
      WHERE id = ${task.taskId}::uuid AND settled_at IS NULL`);
-  if (suggestionId) await endSuggestion(parts, suggestionId);
+  if (!suggestionId) return;
+  if (await exists(parts.database, suggestionId)) await endSuggestion(parts, suggestionId);
+  // It was deleted, or its project was.
+  else await requestCancel(parts.database, { subject: task.subject });
+}
+
+const NOTHING: EmbedResult = { frames: [], unreadable: [] };
+
+async function exists(database: Database, id: string): Promise<boolean> {
+  const { rows } = await database.execute(sql`SELECT FROM suggestion WHERE id = ${id}::uuid`);
+  return rows.length > 0;
 }
 
 /** Ranks the frames of a suggestion once no node looks at them any more. */
@@ -301,8 +322,8 @@ async function endSuggestion({ database }: Parts, id: string): Promise<void> {
 /** Why no frame of a suggestion could be looked at, in a node's words. */
 async function reasonOf(database: Database, id: string): Promise<string> {
   const { rows } = await database.execute<{ detail: string | null }>(sql`
-    SELECT errors->-1->>'detail' AS detail FROM task
-     WHERE subject = ${subjectOf(id)} AND state <> 'finished' ORDER BY ended_at DESC LIMIT 1`);
+    SELECT coalesce(result->'unreadable'->0->>'detail', errors->-1->>'detail') AS detail FROM task
+     WHERE subject = ${subjectOf(id)} ORDER BY ended_at DESC LIMIT 1`);
   return rows[0]?.detail ?? "no node could look at a frame";
 }
 

@@ -4,7 +4,6 @@
 import { expect, it } from "vitest";
 import {
   rankFrames,
-  similarities,
   uncertaintiesOf,
 } from "../../../../edge/vision/labeling/search/frame-ranking.ts";
 
@@ -72,25 +71,4 @@ it("has a mean of 1, null where no model looked, and 0 where it found nothing", 
   expect(unsure).toEqual([0.75, 2.25, 0, null]);
   expect(uncertaintiesOf([{}, {}])).toEqual([0, 0]);
   expect(uncertaintiesOf([{ a: 0 }])).toEqual([0]);
-});
-
-it("tells how alike vectors are, whatever all of them have in common", () => {
-  const common = (x: number, y: number) => [100, x, y];
-  const [same, like, other] = similarities(
-    [common(1, 0), common(1, 0.1), common(-1, 0), common(-1, -0.1)],
-    0,
-  );
-  expect(same).toBeCloseTo(1, 5);
-  expect(like).toBeGreaterThan(0.9);
-  expect(other).toBeLessThan(0);
-  expect(
-    similarities(
-      [
-        [1, 0],
-        [0, 1],
-      ],
-      0,
-    ),
-  ).toEqual([1, 0]);
-  expect(similarities([], 0)).toEqual([]);
 });

@@ -27,10 +27,9 @@ const FRAMES = 101;
 const SAMPLED = Array.from({ length: 11 }, (_, second) => second * 10);
 
 let world: World;
+let founder: Awaited<ReturnType<typeof registerPerson>>;
 let admin: Person;
 let annotator: Person;
-/** An admin of another workspace. */
-let stranger: Person;
 let node: ScriptedNode;
 let projectId: string;
 let clip: string;
@@ -68,17 +67,17 @@ function answered({ videos }: TaskPayload<"embed">): EmbedResult {
   return { frames, unreadable: [] };
 }
 
+const asPerson = ({ id, email, tokens }: typeof founder): Person => ({
+  ...apiAs(world.urls.vision, tokens.access_token),
+  id,
+  email,
+});
+
 beforeAll(async () => {
   world = await createWorld({ services: ["vision"] });
-  const founder = await registerPerson(world.urls.vision);
-  const asPerson = ({ id, email, tokens }: typeof founder): Person => ({
-    ...apiAs(world.urls.vision, tokens.access_token),
-    id,
-    email,
-  });
+  founder = await registerPerson(world.urls.vision);
   admin = asPerson(founder);
   annotator = await colleague(world, admin, "annotator");
-  stranger = asPerson((await newTenant(world.urls.vision, founder, "admin")).member);
   let probes = 0;
   node = await scriptedNode(world, admin, {
     probe: (...args) => probeAs({ frames: probes++ % 2 === 0 ? FRAMES : 1 })(...args),
@@ -201,11 +200,17 @@ it("counts what cannot be read, and fails in the node's words where that is all"
   instead = ({ videos }) => {
     const [first, ...rest] = videos;
     const { frames } = answered({ segmenter: "", model: null, videos: rest });
-    return { frames, unreadable: first ? [first.video_id] : [] };
+    return { frames, unreadable: first ? [{ video_id: first.video_id, detail: "torn" }] : [] };
   };
   const some = await suggested();
   expect(some).toMatchObject({ status: "completed", unreadable_frames: SAMPLED.length });
   expect(some.frames.map(({ video_id }) => video_id)).toEqual([image]);
+  instead = ({ videos: [first] }) => ({
+    frames: [],
+    unreadable: [{ video_id: first?.video_id, detail: "torn" }],
+  });
+  const torn = await suggested({ video_ids: [clip] });
+  expect(torn).toMatchObject({ status: "failed", failure: "torn", unreadable_frames: 11 });
   instead = () => ({ outcome: "failed", code: "internal", detail: "no memory", retryable: false });
   const none = await suggested({ video_ids: [clip] });
   expect(none).toMatchObject({ status: "failed", failure: "no memory", frames: [] });
@@ -219,6 +224,7 @@ it("takes no answer that was not asked for", async () => {
     (one) => ({ ...one, vector: "" }),
     (one) => ({ ...one, vector: one.frame_index === 0 ? "AAAA" : one.vector }),
     (one) => ({ ...one, entropies: { car: 1 } }),
+    (one) => ({ ...one, entropies: { lorry: 1 } }),
   ];
   for (const change of wrong) {
     instead = (task) => ({ ...answered(task), frames: answered(task).frames.map(change) });
@@ -245,27 +251,16 @@ it("goes on after a crash, and takes a late duplicate for nothing new", async ()
   expect(await read(id)).toEqual(done);
 });
 
-it("stops and forgets, and lets only engineers begin and delete", async () => {
-  const { suggestion_id: id } = await ask();
-  const path = `/projects/${projectId}/suggestions`;
-  expect(await annotator.refused("POST", path, { budget: 1 })).toEqual([403, "forbidden"]);
-  expect(await annotator.refused("DELETE", `/suggestions/${id}`)).toEqual([403, "forbidden"]);
-  expect((await annotator.ok<Suggestion>("GET", `/suggestions/${id}`)).status).toBe("running");
-  expect(await stranger.refused("GET", `/suggestions/${id}`)).toEqual([404, "not_found"]);
-  expect(await stranger.refused("POST", path, { budget: 1 })).toEqual([404, "not_found"]);
-  await admin.ok("DELETE", `/suggestions/${id}`);
-  expect(await node.work()).toEqual([]);
-  expect(await admin.refused("GET", `/suggestions/${id}`)).toEqual([404, "not_found"]);
-});
-
 it("finds the frames most like one, once they have embeddings", async () => {
   await drawOn(0, 30, 100);
   const path = `/frames/${frameId(image, 0)}/similar`;
   expect(await admin.refused("GET", path)).toEqual([409, "state_conflict"]);
   const embeddings = `/projects/${projectId}/embeddings`;
-  const started = Embeddings.parse(await admin.ok("POST", embeddings, {}));
+  const [started] = await Promise.all(
+    [1, 2, 3].map(async () => Embeddings.parse(await admin.ok("POST", embeddings, {}))),
+  );
   expect(started).toEqual({ segmenter: "scripted", frames: 4, embedded: 0, running: true });
-  // While nodes work, a second request adds nothing.
+  // While nodes work, other requests add nothing.
   await admin.ok("POST", embeddings, {});
   await node.work();
   expect(given).toHaveLength(1);
@@ -277,7 +272,26 @@ it("finds the frames most like one, once they have embeddings", async () => {
     frameId(clip, 0),
   ]);
   expect(alike.frames[0]?.similarity).toBeGreaterThan(0.9);
-  expect(await stranger.refused("GET", path)).toEqual([404, "not_found"]);
+  // What nodes offer now is of no matter to what is stored.
+  const named = await admin.ok<SimilarFrames>("GET", `${path}?segmenter=scripted`);
+  expect(named.frames).toHaveLength(3);
+  expect(await admin.refused("GET", `${path}?segmenter=sam9`)).toEqual([409, "state_conflict"]);
   await admin.ok("DELETE", `/videos/${image}`);
   expect(await admin.refused("GET", path)).toEqual([404, "not_found"]);
+});
+
+it("stops and forgets, and lets only engineers begin and delete", async () => {
+  const { suggestion_id: id } = await ask();
+  const path = `/projects/${projectId}/suggestions`;
+  expect(await annotator.refused("POST", path, { budget: 1 })).toEqual([403, "forbidden"]);
+  expect(await annotator.refused("DELETE", `/suggestions/${id}`)).toEqual([403, "forbidden"]);
+  expect((await annotator.ok<Suggestion>("GET", `/suggestions/${id}`)).status).toBe("running");
+  const stranger = asPerson((await newTenant(world.urls.vision, founder, "admin")).member);
+  for (const route of [`/suggestions/${id}`, path, `/frames/${frameId(image, 0)}/similar`]) {
+    expect(await stranger.refused("GET", route)).toEqual([404, "not_found"]);
+  }
+  expect(await stranger.refused("POST", path, { budget: 1 })).toEqual([404, "not_found"]);
+  await admin.ok("DELETE", `/suggestions/${id}`);
+  expect(await node.work()).toEqual([]);
+  expect(await admin.refused("GET", `/suggestions/${id}`)).toEqual([404, "not_found"]);
 });
