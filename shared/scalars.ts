@@ -19,7 +19,16 @@ export function whole(min: number, max = Number.MAX_SAFE_INTEGER) {
 
 /** A number, as `bounded` bounds it. */
 export const decimal = (bounded: (number: z.ZodNumber) => z.ZodNumber = (number) => number) =>
-  z.preprocess(parsedBy(DECIMAL), bounded(z.number("must be a number in decimal digits")));
+  z.preprocess(
+    parsedBy(DECIMAL),
+    bounded(
+      z.number({
+        // What is a number, but out of bounds, has words of its own.
+        error: ({ code }) =>
+          code === "invalid_type" ? "must be a number in decimal digits" : undefined,
+      }),
+    ),
+  );
 
 /** `true` or `false`, in letters of either case. */
 export const flag = () =>

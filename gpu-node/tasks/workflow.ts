@@ -137,9 +137,11 @@ async function* runFrames(
     progress({ done: tally.count, total: wanted.length, detail: {} });
     return { index, image, outputs: run.outputs };
   };
-  const { isStateful, hasEffects } = session.plan;
+  const { isStateful, hasEffects, steps } = session.plan;
+  // A segmenter looks at one image at a time: other frames would wait while their time runs out.
+  const hasSegmenter = steps.some(({ block }) => block.type === "segmenter@1");
   // Sinks remember what they have asked for.
-  const atOnce = isStateful || hasEffects ? 1 : FRAMES_AT_ONCE;
+  const atOnce = isStateful || hasEffects || hasSegmenter ? 1 : FRAMES_AT_ONCE;
   try {
     // Everything but the frames is read once; a first frame stands in for them.
     let values: ReadonlyMap<string, KeyedValue> | null = null;

@@ -109,7 +109,7 @@ export type VersionChanges = z.infer<typeof VersionChanges>;
 export const DatasetVersion = z
   .object({
     dataset_id: z.uuid(),
-    version: z.number().int(),
+    version: count("the version's number: 1, 2, 3 …"),
     parent: z.number().int().nullable().meta({ description: "version before; null of the first" }),
     note: z.string().meta({ description: "what people say of it" }),
     classes: z.array(z.string()),

@@ -242,6 +242,22 @@ describe.skipIf(!found)("the clip of an output", () => {
     }
   });
 
+  it("has its frames one by one where a segmenter looks, so that none waits while its time runs", async () => {
+    let [asking, most] = [0, 0];
+    const { useSegmenter } = context;
+    context.useSegmenter = async (name, work) => {
+      asking += 1;
+      most = Math.max(most, asking);
+      try {
+        return await useSegmenter(name, work);
+      } finally {
+        asking -= 1;
+      }
+    };
+    expect(shown(await ran()).times).toHaveLength(20);
+    expect(most).toBe(1);
+  });
+
   it("fails the task in words where this node's ffmpeg cannot write it", async () => {
     const tools = scripted('echo "no room" >&2; exit 3');
     const asked = payload({ more: { annotated: service.target("made/never.mp4", "video/mp4") } });

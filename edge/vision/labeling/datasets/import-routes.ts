@@ -106,7 +106,12 @@ const archiveForm = {
           project_id: { type: "string" as const, format: "uuid" },
           name: { type: "string" as const, minLength: 1, maxLength: 200, default: "Import" },
           format: { type: "string" as const, enum: [...ARCHIVE_FORMATS] },
-          images: { type: "string" as const, enum: ["true", "false"], default: "false" },
+          images: {
+            type: "string" as const,
+            enum: ["true", "false"],
+            default: "false",
+            description: "whether images of the archive that the project lacks are stored, too",
+          },
           upload_id: { type: "string" as const, format: "uuid" },
           file: { type: "string" as const, format: "binary" },
         },

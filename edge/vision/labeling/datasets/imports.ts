@@ -119,7 +119,8 @@ export function matchLabels(
   );
   const unmatched = images.filter((image) => !frames.has(image));
   if (frames.size === 0) {
-    throw new Failure("not_found", "the project has none of the images", {
+    const remedy = "upload them first, or import an archive that holds them with images=true";
+    throw new Failure("not_found", `the project has none of the images: ${remedy}`, {
       data: { unmatched: unmatched.slice(0, 100) },
     });
   }

@@ -61,7 +61,9 @@ const parsedFrames = (ids: readonly string[]) =>
   ids.map((id) => {
     const parsed = parseFrameId(id);
     if (parsed) return parsed;
-    throw new Failure("invalid_request", `frame_id: ${JSON.stringify(id.slice(0, 80))} is none`);
+    const form = "write the video's id, a dot and the frame's index";
+    const given = JSON.stringify(id.slice(0, 80));
+    throw new Failure("invalid_request", `frame_id: ${given} is none; ${form}`);
   });
 
 /**

@@ -12,6 +12,7 @@ import {
   type Words,
 } from "../../../../shared/detector/vocabulary.ts";
 import { Failure } from "../../../../shared/errors.ts";
+import type { Capabilities } from "../../../../shared/tasks/node-protocol.ts";
 import type { Database } from "../../../http/database.ts";
 import { type ModelRow, modelCalled } from "../../models/registry.ts";
 import { listCapabilities } from "../../tasks/nodes/nodes.ts";
@@ -47,6 +48,24 @@ export function classesOfModel(
 const nearestText = (nearest: readonly string[]) =>
   nearest.length > 0 ? `nearest are ${nearest.join(", ")}` : "none is near";
 
+/**
+ * The segmenters of live nodes that would be asked; none where no node is there. Fails with
+ * `prompt_unknown` where nodes are there and none offers the one that is named.
+ */
+export async function offeredSegmenters(
+  database: Database,
+  { workspaceId, segmenter }: SegmenterChoice,
+): Promise<Capabilities["segmenters"]> {
+  const nodes = await listCapabilities(database, workspaceId);
+  const offered = nodes.flatMap(({ segmenters }) =>
+    segmenters.filter(({ name }, index) => (segmenter ? name === segmenter : index === 0)),
+  );
+  if (nodes.length === 0 || offered.length > 0 || !segmenter) return offered;
+  const all = unique(nodes.flatMap(({ segmenters }) => segmenters.map(({ name }) => name)));
+  const detail = `no node offers the segmenter ${JSON.stringify(segmenter)}; they offer`;
+  throw new Failure("prompt_unknown", `${detail} ${all.join(", ")}`);
+}
+
 /** Which segmenter is asked, and for whom. */
 export interface SegmenterChoice {
   workspaceId: string;
@@ -61,16 +80,7 @@ async function vocabularyOf(
   database: Database,
   { workspaceId, segmenter }: SegmenterChoice,
 ): Promise<Vocabulary | null> {
-  const nodes = await listCapabilities(database, workspaceId);
-  const offered = nodes.flatMap(({ segmenters }) =>
-    segmenters.filter(({ name }, index) => (segmenter ? name === segmenter : index === 0)),
-  );
-  if (nodes.length > 0 && offered.length === 0 && segmenter) {
-    throw new Failure(
-      "prompt_unknown",
-      `no node offers the segmenter ${JSON.stringify(segmenter)}`,
-    );
-  }
+  const offered = await offeredSegmenters(database, { workspaceId, segmenter });
   const [closed] = offered;
   if (!closed || offered.some(({ text }) => text === "open")) return null;
   const words = new Map<string, WordMeaning>();

@@ -9,7 +9,7 @@ import { callerOf, workspacesOf } from "../../auth/scope.ts";
 import { type Route, route } from "../../base/route.ts";
 import { EXEMPLARS_BYTES_MAX, ExemplarBody, LabelBody, ManualBody } from "./bodies.ts";
 import { resolveExemplars } from "./frame-references.ts";
-import { searchOf } from "./grounding.ts";
+import { offeredSegmenters, searchOf } from "./grounding.ts";
 import { jobRecord } from "./jobs.ts";
 import { startJob, startManualJob, videosOf } from "./new-jobs.ts";
 
@@ -115,6 +115,7 @@ export const labelRoutes: readonly Route[] = [
         parts,
         { workspaceId: videos.workspaceId, route: "label/exemplar", key, body },
         async () => {
+          await offeredSegmenters(parts.database, { workspaceId, segmenter: body.segmenter });
           const classes = [{ name: body.class, prompt: null }];
           const job = {
             ...videos,

@@ -25,7 +25,7 @@ import { runNow } from "../../tasks/queue/wait.ts";
 import type { PreviewBody, SegmentBody } from "./bodies.ts";
 import { insideFrame } from "./boxes.ts";
 import { resolveExemplars, sizeOf } from "./frame-references.ts";
-import { searchOf } from "./grounding.ts";
+import { offeredSegmenters, searchOf } from "./grounding.ts";
 
 const PREVIEW_MS = 120_000;
 const SEGMENT_MS = 60_000;
@@ -49,6 +49,7 @@ async function searchedIn(
     text: prompt,
   }));
   if (body.exemplars) {
+    await offeredSegmenters(parts.database, { workspaceId, segmenter: body.segmenter });
     const exemplars = await resolveExemplars(parts, workspaceId, body.exemplars);
     prompts.push({ kind: "exemplar", class_name: "exemplar", exemplars });
   }
@@ -96,15 +97,16 @@ export async function segmentFrame(
     const what = outside ? "points" : "bbox";
     throw new Failure("invalid_request", `${what}: the frame is ${width} × ${height} pixels`);
   }
+  const { workspaceId, videoId } = video;
+  await offeredSegmenters(parts.database, { workspaceId, segmenter: body.segmenter });
   const payload = {
-    video_id: video.videoId,
+    video_id: videoId,
     video: source(video.storageKey, video.bytes),
     frame_index: frame,
     points: body.points,
     box,
     segmenter: body.segmenter ?? null,
   };
-  const { workspaceId, videoId } = video;
   const result = await runNow(
     parts,
     { kind: "segment", workspaceId, subject: `video:${videoId}`, payload },

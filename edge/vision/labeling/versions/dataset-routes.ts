@@ -92,7 +92,9 @@ const MemberBody = z.strictObject({
 
 export const datasetId = z.object({ dataset_id: z.uuid() });
 const memberId = datasetId.extend({ job_id: z.uuid() });
-const versionId = datasetId.extend({ version: whole(1, 2_147_483_647) });
+const versionId = datasetId.extend({
+  version: whole(1, 2_147_483_647).meta({ description: "the version's number" }),
+});
 
 /**
  * The dataset of this id, if the caller has at least the role in its workspace. Fails with

@@ -1,6 +1,7 @@
 // Before a run and at its start: what may be trained, how good a dataset is, and the start.
 
 import { z } from "@hono/zod-openapi";
+import { Failure } from "../../../../shared/errors.ts";
 import { InstalledWeights } from "../../../../shared/tasks/node-protocol.ts";
 import { iso } from "../../../../shared/time.ts";
 import { DatasetInclude, DatasetReport } from "../../../../shared/wire/dataset-report.ts";
@@ -59,6 +60,9 @@ const TrainBody = TrainSettings.extend({
     error: "only with dataset_id",
     path: ["version"],
   });
+
+/** Settings of a run over a job that a dataset has of its own. */
+const OF_DATASETS = ["val_share", "include"] as const;
 
 /** Routes before a run, and its start. */
 export const trainRoutes: readonly Route[] = [
@@ -164,6 +168,12 @@ export const trainRoutes: readonly Route[] = [
         ...settings
       } = body;
       const { accountId: createdBy } = callerOf(context);
+      // Defaults stand in the body that was read, and not in the one that was sent.
+      const sent = datasetId ? Object.keys(await context.req.json<object>()) : [];
+      const own = OF_DATASETS.find((setting) => sent.includes(setting));
+      if (own) {
+        throw new Failure("invalid_request", `${own}: is the dataset's own: PATCH /datasets/{id}`);
+      }
       const origin = datasetId
         ? await datasetFor(context, datasetId, "engineer")
         : await jobFor(context, jobId ?? "", "engineer");

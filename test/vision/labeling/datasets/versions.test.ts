@@ -256,6 +256,9 @@ it("refuses what is no choice of data, an unfinished job, other workspaces and s
   expect(await train({ job_id: job, dataset_id: id })).toEqual([422, "invalid_request", choice]);
   expect(await train({})).toEqual([422, "invalid_request", choice]);
   expect((await train({ job_id: job, version: 1 }))[2]).toBe("version: only with dataset_id");
+  for (const own of [{ val_share: 0.3 }, { include: "accepted" }]) {
+    expect((await train({ dataset_id: id, ...own }))[2]).toMatch(/is the dataset's own: PATCH/);
+  }
   expect((await train({ dataset_id: id, version: 7 }))[0]).toBe(404);
   const empty = await dataset([]);
   expect((await problem("POST", `/datasets/${empty}/versions`, {}))[1]).toBe("state_conflict");

@@ -287,3 +287,21 @@ describe("a second box of one object", () => {
     expect(dogs.map((one) => one.duplicate_of !== null)).toEqual([true, true, true]);
   });
 });
+
+it("refuses a segmenter that no node offers, whoever asks for it, and names those there are", async () => {
+  const segmenter = "sam9";
+  const frame_id = frameId(videoId, 0);
+  const exemplars = [{ frame_id, bbox: [1, 1, 9, 9] }];
+  const job = { project_id: projectId, video_ids: [videoId], segmenter };
+  for (const [path, body] of [
+    ["/label", { ...job, prompts: ["car"] }],
+    ["/label/exemplar", { ...job, exemplars }],
+    ["/label/preview", { frame_ids: [frame_id], exemplars, segmenter }],
+    ["/label/segment-points", { frame_id, points: [{ x: 1, y: 1, label: 1 }], segmenter }],
+  ] as const) {
+    const response = await admin.send("POST", path, body);
+    const { code, detail } = (await response.json()) as { code: string; detail: string };
+    expect([path, response.status, code]).toEqual([path, 422, "prompt_unknown"]);
+    expect(detail).toBe('no node offers the segmenter "sam9"; they offer scripted');
+  }
+});
