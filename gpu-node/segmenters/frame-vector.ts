@@ -11,9 +11,9 @@ export interface DenseMap {
 }
 
 /**
- * A vector of an image's content, wherever in the image that is: of each channel the mean over the
- * cells that the image covers, and their standard deviation; at unit length. `covered` is the part of the maps' height
- * and width that the image covers, 0 to 1, from the top left on.
+ * A vector of an image's content, wherever in the image that is: each channel's mean over the cells
+ * that the image covers, and their standard deviation; at unit length. `covered` is the part of the
+ * maps' height and width that the image covers, 0 to 1, from the top left on.
  */
 export function frameVector(
   maps: readonly DenseMap[],

@@ -37,7 +37,7 @@ export interface LookOrder {
   subject: string;
   /** Begins the tasks' idempotency keys. */
   key: string;
-  /** Of the tasks; the kind's when left out. */
+  /** The tasks' priority; the kind's when left out. */
   priority?: number;
   segmenter: string;
   model: ModelSource | null;

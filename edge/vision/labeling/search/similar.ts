@@ -116,8 +116,8 @@ export async function embedProject(
 }
 
 /**
- * The frames of a project most like one of it, by the embeddings of a segmenter: the newest one's
- * that embedded the frame where none is named. Fails with `state_conflict` where the frame has none.
+ * The frames of a project most like one of it, by the embeddings of a segmenter: the named one, or
+ * the newest that embedded the frame. Fails with `state_conflict` where the frame has none.
  */
 export async function similarFrames(
   database: Database,
