@@ -4,6 +4,7 @@
 import { z } from "@hono/zod-openapi";
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
+import { unknownFieldProblem } from "../../../http/unknown-fields.ts";
 import { type Caller, workspacesOf } from "../../auth/scope.ts";
 import type { Parts } from "../../base/parts.ts";
 import { formParts } from "../../media/uploads/form.ts";
@@ -117,7 +118,7 @@ async function received(parts: Parts, request: Request, key: string): Promise<Se
     if (part.kind === "field") {
       if (Object.hasOwn(given, part.name)) throw invalid(`${part.name}: given twice`);
       given[part.name] = part.value;
-    } else if (part.name !== "file") part.skip();
+    } else if (part.name !== "file") throw unknown(part.name);
     else if (file) throw invalid("file: only one is taken");
     else {
       file = await writeObject(parts.bucket, part.chunks, {
@@ -128,7 +129,9 @@ async function received(parts: Parts, request: Request, key: string): Promise<Se
       });
     }
   }
-  const fields = z.strictObject(ArchiveFields.shape).safeParse(given);
+  const stranger = Object.keys(given).find((name) => !Object.hasOwn(ArchiveFields.shape, name));
+  if (stranger !== undefined) throw unknown(stranger);
+  const fields = ArchiveFields.safeParse(given);
   if (!fields.success) {
     const [issue] = fields.error.issues;
     throw invalid(`${issue?.path.join(".") || "form"}: ${issue?.message}`);
@@ -136,6 +139,8 @@ async function received(parts: Parts, request: Request, key: string): Promise<Se
   return { fields: fields.data, file };
 }
 
+const unknown = (name: string) =>
+  invalid(`${name}: ${unknownFieldProblem(name, [...Object.keys(ArchiveFields.shape), "file"])}`);
 const invalid = (detail: string) => new Failure("invalid_request", detail);
 
 /** Once an hour, deletes archives that a crash left in the store; those of imports stay. */

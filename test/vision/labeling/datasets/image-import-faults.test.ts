@@ -359,6 +359,22 @@ describe("an uploaded archive", () => {
   });
 });
 
+it("a form with a field or a file of another name is told the one that was meant", async () => {
+  const { project_id: projectId } = await newProject(admin);
+  const detailOf = async (sent: Promise<Response>) => {
+    const response = await sent;
+    const { detail } = (await response.json()) as { detail: string };
+    return [response.status, detail];
+  };
+  const field = send(projectId, files, { image: "true" });
+  expect(await detailOf(field)).toEqual([422, "image: unknown field; did you mean images?"]);
+  const form = new FormData();
+  form.append("project_id", projectId);
+  form.append("files", new Blob([new Uint8Array(4)]), "labels.zip");
+  const file = admin.send("POST", "/import/archive", form);
+  expect(await detailOf(file)).toEqual([422, "files: unknown field; did you mean file?"]);
+});
+
 it("an archive that was made to harm stores nothing", async () => {
   const { project_id: projectId } = await newProject(admin);
   const jpeg = files["images/000.jpg"] as Uint8Array;
