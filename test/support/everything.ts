@@ -28,6 +28,8 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "PATCH /jobs/{job_id}": () => ({ name: "mine now" }),
   "POST /jobs/{job_id}/duplicate": () => ({}),
   "POST /jobs/{job_id}/add-class": () => ({ class: "mine" }),
+  "POST /projects/{project_id}/suggestions": () => ({ budget: 1 }),
+  "POST /projects/{project_id}/embeddings": () => ({}),
   "PATCH /datasets/{dataset_id}": () => ({ name: "mine now" }),
   "PUT /datasets/{dataset_id}/jobs/{job_id}": () => ({}),
   "POST /datasets/{dataset_id}/split": ({ video_id }) => ({ video_ids: [video_id], side: "val" }),
@@ -179,8 +181,6 @@ export const BY_BODY: Record<string, (ids: Ids) => unknown> = {
     bbox: [1, 1, 2, 2],
   }),
   "POST /annotations/merge-classes": ({ job_id }) => ({ job_id, from: "person", into: "car" }),
-  "POST /projects/{project_id}/suggestions": () => ({ budget: 1 }),
-  "POST /projects/{project_id}/embeddings": () => ({}),
   "POST /datasets": ({ project_id }) => ({ project_id, name: "there" }),
   "POST /train": ({ job_id }) => ({ job_id }),
   "POST /models/rollback": ({ workspace_id }) => ({ name: "production", workspace_id }),
@@ -394,7 +394,8 @@ export async function routesById(url: string) {
 export function filled(path: string, values: Ids): string | null {
   let known = true;
   const full = `${path}${QUERIES[path] ?? ""}`.replace(/\{(\w+)\}/g, (_, name: string) => {
-    const value = PLAIN[name] ?? values[OWN[path] ?? name];
+    const frameId = name === "frame_id" ? `${values.video_id}.0` : undefined;
+    const value = PLAIN[name] ?? frameId ?? values[OWN[path] ?? name];
     known &&= value !== undefined;
     return value ?? "";
   });

@@ -1,13 +1,18 @@
 // What examples of suggestions and embeddings need to be there before.
 
+import { sql } from "drizzle-orm";
 import { EXAMPLES } from "../../edge/vision/description.ts";
 import type { EmbedResult } from "../../shared/tasks/embed-task.ts";
 import type { ClaimedTask } from "../../shared/tasks/node-protocol.ts";
 import { TASK_KINDS } from "../../shared/tasks/tasks.ts";
-import type { Embeddings, Suggestion } from "../../shared/wire/suggestions.ts";
+import type { Suggestion } from "../../shared/wire/suggestions.ts";
 import type { Video } from "../../shared/wire/vision.ts";
 import type { Preparation } from "./examples.ts";
 import { newProject, type Person, uploadVideo } from "./scripted-node.ts";
+import type { World } from "./world.ts";
+
+const vectorOf = (frame: number) =>
+  Buffer.from(Int8Array.of(127 - frame, frame).buffer).toString("base64");
 
 /** What a node makes of frames: a vector that turns with the index, and less and less doubt. */
 export function embedded(task: ClaimedTask): EmbedResult & Record<string, unknown> {
@@ -16,9 +21,7 @@ export function embedded(task: ClaimedTask): EmbedResult & Record<string, unknow
     [...new Set([...embed, ...score])].map((frame_index) => ({
       video_id,
       frame_index,
-      vector: embed.includes(frame_index)
-        ? Buffer.from(Int8Array.of(127 - frame_index, frame_index).buffer).toString("base64")
-        : null,
+      vector: embed.includes(frame_index) ? vectorOf(frame_index) : null,
       entropies: score.includes(frame_index) ? { person: 1 / (1 + frame_index) } : null,
     })),
   );
@@ -27,7 +30,7 @@ export function embedded(task: ClaimedTask): EmbedResult & Record<string, unknow
 
 /** Preparations by operation. */
 export function searchExamples(
-  parts: () => { admin: Person; base: Record<string, string> },
+  parts: () => { world: World; admin: Person; base: Record<string, string> },
 ): Record<string, () => Promise<Preparation>> {
   const example = (name: string) => String(EXAMPLES[name]);
   const until = async <Answer>(ask: () => Promise<Answer>, isDone: (answer: Answer) => boolean) => {
@@ -66,11 +69,12 @@ export function searchExamples(
     embedFrames: async () => ({ replaced: { [example("project_id")]: await filmed() } }),
     getEmbeddings: async () => ({ replaced: { [example("project_id")]: await filmed() } }),
     similarFrames: async () => {
-      const { admin, base } = parts();
-      const path = `/projects/${base[example("project_id")]}/embeddings`;
-      await admin.ok("POST", path, {});
-      const embeddings = () => admin.ok<Embeddings>("GET", path);
-      await until(embeddings, ({ running }) => !running);
+      const { world, base } = parts();
+      const vectors = [0, 1, 2].map((frame) => ({ frame, vector: vectorOf(frame) }));
+      await world.visionDatabase.execute(sql`
+        INSERT INTO frame_embedding (video_id, frame_index, segmenter, vector)
+        SELECT ${base[example("video_id")]}::uuid, frame, 'scripted', decode(vector, 'base64')
+          FROM jsonb_to_recordset(${JSON.stringify(vectors)}::jsonb) v(frame int, vector text)`);
       return {};
     },
   };

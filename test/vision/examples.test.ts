@@ -301,7 +301,7 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     admin,
     workspaceId: base[example("workspace_id")] as string,
   })),
-  ...searchExamples(() => ({ admin, base })),
+  ...searchExamples(() => ({ world: w.world, admin, base })),
   importAnnotations: () => onlyCrossing(),
   importArchive: () => onlyCrossing(),
   readImport: async () => {

@@ -121,6 +121,7 @@ it("takes an empty body for none where one may be left out, whatever its Content
     new Set([
       "204 POST /auth/logout",
       "403 POST /admin/nodes/codes",
+      "404 POST /datasets/{dataset_id}/versions/{version}/export",
       "404 POST /experiments/{experiment_id}/complete",
       "404 POST /jobs/{job_id}/export",
       "404 POST /train/{run_id}/resume",

@@ -80,7 +80,8 @@ describe("another tenant", () => {
         const reply = await second.ask(method, full ?? "", body);
         const { code, detail } = ErrorBody.parse(reply.body);
         expect([route, reply.status, code]).toEqual([route, 404, "not_found"]);
-        answers.push(detail);
+        // What was asked for may be named, whosever it is.
+        answers.push(String(detail).replaceAll(/[0-9a-f-]{36}/g, "<id>"));
       }
       expect([route, answers[0]]).toEqual([route, answers[1]]);
     }
