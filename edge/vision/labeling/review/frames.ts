@@ -7,10 +7,9 @@ import { iso } from "../../../../shared/time.ts";
 import type { FrameStage, JobFrame } from "../../../../shared/wire/labeling.ts";
 import { frameId, parseFrameId } from "../../../../shared/wire/vision.ts";
 import { type Database, epochMs } from "../../../http/database.ts";
-import { API } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
 import { allOf } from "../../base/sql.ts";
-import { readPtsRange } from "../../media/videos/frames.ts";
+import { frameImagePath, readPtsRange } from "../../media/videos/frames.ts";
 import { findVideos, type VideoRow } from "../../media/videos/videos.ts";
 import { addedFrames, inJob, inRange, type JobRow } from "../jobs/jobs.ts";
 import { framesTagged, tagsOf } from "../search/tags.ts";
@@ -179,7 +178,7 @@ const frameRecord = (row: FrameRow, seconds: number): JobFrame => ({
   video_id: row.video_id,
   index: row.frame,
   pts_seconds: seconds,
-  image_url: `${API}/videos/${row.video_id}/frames/${row.frame}.jpg`,
+  image_url: frameImagePath(row.video_id, row.frame),
   sampled: row.sampled,
   annotations: {
     total: row.pending + row.accepted + row.rejected,

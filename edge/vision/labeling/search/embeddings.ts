@@ -5,8 +5,8 @@ import type { EmbedResult, EmbedTask, FrameLook } from "../../../../shared/tasks
 import type { ModelSource, TaskPayload } from "../../../../shared/tasks/tasks.ts";
 import { frameId } from "../../../../shared/wire/vision.ts";
 import type { Database } from "../../../http/database.ts";
-import { API } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
+import { frameImagePath } from "../../media/videos/frames.ts";
 import { indexesProblem } from "../../tasks/nodes/detections.ts";
 import { source } from "../../tasks/objects.ts";
 import type { Task } from "../../tasks/queue/queue.ts";
@@ -186,5 +186,5 @@ export const frameOf = (one: { videoId: string; filename: string; index: number 
   video_id: one.videoId,
   filename: one.filename,
   index: one.index,
-  image_url: `${API}/videos/${one.videoId}/frames/${one.index}.jpg`,
+  image_url: frameImagePath(one.videoId, one.index),
 });

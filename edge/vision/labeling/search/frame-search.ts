@@ -8,9 +8,9 @@ import { Failure } from "../../../../shared/errors.ts";
 import type { FoundFrame } from "../../../../shared/wire/frame-search.ts";
 import { frameId } from "../../../../shared/wire/vision.ts";
 import { batch, type Database, epochMs } from "../../../http/database.ts";
-import { API } from "../../base/api.ts";
 import { cursorText, readCursor } from "../../base/cursors.ts";
 import { allOf, instant } from "../../base/sql.ts";
+import { frameImagePath } from "../../media/videos/frames.ts";
 import { folded } from "../classes.ts";
 import type { JobRow } from "../jobs/jobs.ts";
 import { reviewOf } from "../review/annotations.ts";
@@ -320,7 +320,7 @@ const foundFrame = (row: FrameRow): FoundFrame => ({
   frame_id: frameId(row.video_id, row.frame),
   video_id: row.video_id,
   index: row.frame,
-  image_url: `${API}/videos/${row.video_id}/frames/${row.frame}.jpg`,
+  image_url: frameImagePath(row.video_id, row.frame),
   filename: row.filename,
   tags: row.tags,
   job_ids: row.job_ids,

@@ -1,6 +1,7 @@
 // Which side of a dataset's split each frame is on. A side is drawn once and kept as the dataset
 // grows: a frame that was trained on never comes to measure a model. Pure.
 
+import { SIDES } from "../../../../shared/wire/datasets.ts";
 import { fixedSides } from "../datasets/imported-sides.ts";
 import {
   BLOCKS,
@@ -27,8 +28,6 @@ export interface Shares {
   valShare: number;
   testShare: number;
 }
-
-const SIDES = ["train", "val", "test"] as const;
 
 /**
  * Spans for the videos that have none. A video goes whole to the side that lacks most frames of its

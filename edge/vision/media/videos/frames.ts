@@ -1,6 +1,7 @@
 // Frames of a video by their true times: the pts that the probe decoded, never index over fps.
 
 import { assert, Failure } from "../../../../shared/errors.ts";
+import { API } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
 import { source, target } from "../../tasks/objects.ts";
 import { runNow } from "../../tasks/queue/wait.ts";
@@ -10,6 +11,10 @@ const LITTLE_ENDIAN = true;
 const PTS_BYTES = 4;
 /** A node decodes a single frame within it, also the last one of a long clip. */
 const FRAME_TIMEOUT_MS = 30_000;
+
+/** The path of a frame's image. */
+export const frameImagePath = (videoId: string, index: number): string =>
+  `${API}/videos/${videoId}/frames/${index}.jpg`;
 
 /** Fails with `state_conflict` for a video that was not probed, or could not be. */
 export function assertReady(video: VideoRow): asserts video is VideoRow & {

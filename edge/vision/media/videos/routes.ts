@@ -9,10 +9,10 @@ import { binary, headers } from "../../../http/description.ts";
 import { json } from "../../../http/route.ts";
 import { user } from "../../auth/audience.ts";
 import { allow, callerOf, workspacesOf } from "../../auth/scope.ts";
-import { API, pageQuery } from "../../base/api.ts";
+import { pageQuery } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
 import { type Route, route } from "../../base/route.ts";
-import { assertReady, frameImage, readPtsRange } from "./frames.ts";
+import { assertReady, frameImage, frameImagePath, readPtsRange } from "./frames.ts";
 import { deleteVideo, findVideo, videoRecord } from "./videos.ts";
 
 const tag = "Videos";
@@ -116,7 +116,7 @@ export const videoRoutes: readonly Route[] = [
           video_id: row.videoId,
           index,
           pts_seconds: (ticks * numerator) / denominator,
-          image_url: `${API}/videos/${row.videoId}/frames/${index}.jpg`,
+          image_url: frameImagePath(row.videoId, index),
         };
       });
       return context.json({ items, total: row.frameCount, offset, limit }, 200);
