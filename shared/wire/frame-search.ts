@@ -10,7 +10,8 @@ export const FoundFrame = Frame.omit({ pts_seconds: true })
     filename: Video.shape.filename,
     tags: z.array(z.string()),
     job_ids: z.array(z.uuid()).meta({
-      description: "the project's jobs that label the frame, or to which people added it",
+      description:
+        "the project's jobs that label the frame, or to which people added it; oldest first",
     }),
     annotations: AnnotationCounts.meta({
       description: "annotations of all these jobs that are at or above the job's threshold",

@@ -49,8 +49,8 @@ const nearestText = (nearest: readonly string[]) =>
   nearest.length > 0 ? `nearest are ${nearest.join(", ")}` : "none is near";
 
 /**
- * The segmenters of live nodes that would be asked; none where no node is there. Fails with
- * `prompt_unknown` where nodes are there and none offers the one that is named.
+ * The segmenters of live nodes that would be asked; none where no node has any. Fails with
+ * `prompt_unknown` where nodes offer some and none offers the one that is named.
  */
 export async function offeredSegmenters(
   database: Database,
@@ -60,8 +60,8 @@ export async function offeredSegmenters(
   const offered = nodes.flatMap(({ segmenters }) =>
     segmenters.filter(({ name }, index) => (segmenter ? name === segmenter : index === 0)),
   );
-  if (nodes.length === 0 || offered.length > 0 || !segmenter) return offered;
   const all = unique(nodes.flatMap(({ segmenters }) => segmenters.map(({ name }) => name)));
+  if (all.length === 0 || offered.length > 0 || !segmenter) return offered;
   const detail = `no node offers the segmenter ${JSON.stringify(segmenter)}; they offer`;
   throw new Failure("prompt_unknown", `${detail} ${all.join(", ")}`);
 }

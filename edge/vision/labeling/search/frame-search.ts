@@ -297,7 +297,8 @@ export async function searchFrames(
        WHERE (w.id, o.frame) IN (SELECT video_id, frame FROM page))
     SELECT p.video_id::text, p.filename, ${epochMs(sql`p.created_at`)} AS created_ms, p.frame,
       ${tagsOf(sql`p.video_id`, sql`p.frame`)} AS tags,
-      (SELECT coalesce(json_agg(o.job_id ORDER BY o.job_id), '[]') FROM own o
+      (SELECT coalesce(json_agg(j.id ORDER BY j.created_at, j.id), '[]')
+         FROM own o JOIN job j ON j.id = o.job_id
         WHERE o.video_id = p.video_id AND o.frame = p.frame) AS job_ids,
       n.pending, n.accepted, n.rejected
       FROM page p JOIN w ON w.id = p.video_id

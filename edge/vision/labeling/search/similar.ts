@@ -22,7 +22,7 @@ const SEGMENTER_DEFAULT = "builtin";
 
 /**
  * The segmenter that is to embed: the named one, or the nodes' default. Fails with
- * `invalid_request` where nodes are there and none offers it.
+ * `invalid_request` where nodes offer others and none offers it.
  */
 export async function segmenterOf(
   database: Database,
@@ -33,7 +33,7 @@ export async function segmenterOf(
   const offered = new Set(nodes.flatMap(({ segmenters }) => segmenters.map(({ name }) => name)));
   const [first = SEGMENTER_DEFAULT] = offered;
   if (named === undefined) return first;
-  if (nodes.length === 0 || offered.has(named)) return named;
+  if (offered.size === 0 || offered.has(named)) return named;
   const all = [...offered].join(", ");
   throw new Failure("invalid_request", `segmenter: no node offers it; they offer ${all}`);
 }

@@ -39,7 +39,17 @@ export const workspacePrefix = (workspaceId: string) => `ws/${workspaceId}/`;
  */
 export const SERVICE_FOLDERS: ReadonlySet<string> = new Set([
   ...["videos", "exports", "model-exports", "predictions", "comparisons", "weights", "models"],
-  ...["comparison", "experiment", "export", "job", "model", "model_export", "run", "segmenter"],
+  ...[
+    "comparison",
+    "embeddings",
+    "experiment",
+    "export",
+    "job",
+    "model",
+    "model_export",
+    "run",
+    "segmenter",
+  ],
   ...["video", "workflow", "datasets"],
 ]);
 

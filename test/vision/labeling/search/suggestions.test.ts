@@ -295,3 +295,15 @@ it("stops and forgets, and lets only engineers begin and delete", async () => {
   expect(await node.work()).toEqual([]);
   expect(await admin.refused("GET", `/suggestions/${id}`)).toEqual([404, "not_found"]);
 });
+
+it("waits for a node with the segmenter that is named where nodes have none at all", async () => {
+  await world.visionDatabase.execute(sql`
+    UPDATE node SET capabilities = jsonb_set(capabilities, '{segmenters}', '[]')`);
+  const segmenter = "sam9";
+  const path = `/projects/${projectId}/embeddings`;
+  const started = await admin.ok("POST", path, { segmenter });
+  expect(started).toEqual({ segmenter, frames: 1, embedded: 0, running: true });
+  const body = { project_id: projectId, video_ids: [clip], prompts: ["car"], segmenter };
+  const { job_id } = await admin.ok<{ job_id: string }>("POST", "/label", body);
+  expect(await admin.ok("GET", `/jobs/${job_id}`)).toMatchObject({ status: "queued" });
+});
