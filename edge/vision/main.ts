@@ -30,6 +30,7 @@ import { addMetrics } from "./metrics.ts";
 import { models } from "./models/room.ts";
 import { warmModel } from "./serving/predict/activation.ts";
 import { serving } from "./serving/room.ts";
+import { addStudio, STUDIO } from "./studio.ts";
 import type { HandlersByKind } from "./tasks/queue/delivery.ts";
 import { type TaskRoom, tasks } from "./tasks/room.ts";
 import { releaseExports, startExports } from "./training/exports/exports.ts";
@@ -72,6 +73,7 @@ const { app, open } = createService<Parts>({
   headers: HEADERS,
   examples,
   glossary: { meanings: MEANINGS, examples: EXAMPLES },
+  home: STUDIO,
   loggedQuery: ["offset", "limit", "after"],
   logsAll: ({ logsAll }) => logsAll,
   open: openParts,
@@ -130,6 +132,7 @@ function openParts(environment: object, log: Log): Parts {
     counters: config.COUNTERS,
     edge: edgeOf(config),
     hasher: config.INFER ?? null,
+    studio: config.ASSETS,
     sealing: config.SEALING_KEY,
     outbound,
     operatorWebhook: alertWebhookOf(config, outbound.resolve),
@@ -159,6 +162,7 @@ addRoutes(
   { prefix: API },
 );
 addMetrics(app, VERSION);
+addStudio(app);
 
 /** Performs the minute's duties; where the bucket is not the database's, none but to say so. */
 async function performMinute(parts: Parts): Promise<DutyOutcome> {
