@@ -65,6 +65,11 @@ export const HEADERS: Readonly<Record<string, Header>> = {
     required: true,
     schema: { type: "string" },
   },
+  "Set-Cookie": {
+    description: "sets the session's cookie `__Host-vantage`, or removes it",
+    required: true,
+    schema: { type: "string" },
+  },
   Location: {
     description: "where it is",
     required: true,

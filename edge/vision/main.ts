@@ -4,6 +4,7 @@ import type { ExportedHandler } from "@cloudflare/workers-types";
 import { systemClock } from "../../shared/time.ts";
 import { alertWebhookOf } from "../http/alert-webhook.ts";
 import { type AnsweredRequest, createService } from "../http/app.ts";
+import { isReading } from "../http/browser-request.ts";
 import { requireOwnBucket } from "../http/bucket-identity.ts";
 import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
 import { type DutyOutcome, performDuties } from "../http/duties.ts";
@@ -62,7 +63,6 @@ const duties: Duties = Object.assign({}, taskRoom.duties, ...rooms.map((room) =>
 const causes: Duties = Object.assign({}, ...rooms.map(({ incidents }) => incidents));
 
 const VERSION = "0.1.0";
-const READING = new Set(["GET", "HEAD", "OPTIONS"]);
 
 const { app, open } = createService<Parts>({
   name: "vision",
@@ -148,7 +148,7 @@ function edgeOf({ INFER, EDGE_IMAGE_SIZE }: Config): Parts["edge"] {
 
 // Whatever changes something may write to the bucket.
 app.use(async (context, next) => {
-  if (!READING.has(context.req.method)) await requireOwnBucket(pairOf(context.var.service));
+  if (!isReading(context)) await requireOwnBucket(pairOf(context.var.service));
   await next();
 });
 const health = livenessRoute<Parts>({
