@@ -16,6 +16,7 @@ import { ROOT } from "./state.ts";
 const ASSETS = "studio/assets";
 const ENTRY = "edge/studio/main.tsx";
 const PAGE = "edge/studio/index.html";
+const ICON = "edge/studio/icon.svg";
 const ICON_SET = "node_modules/@iconify-json/lucide/icons.json";
 
 /** The folder of the Studio's files, built where what was built before is out of date. */
@@ -25,7 +26,7 @@ export const studioFolder = (): Promise<string> =>
     make: async (folder) => {
       const began = systemClock();
       const { inputs } = await buildStudio(folder);
-      const others = [PAGE, ICON_SET, "edge/local/studio-build.ts"];
+      const others = [PAGE, ICON, ICON_SET, "edge/local/studio-build.ts"];
       return inputsOf([...Object.keys(inputs), ...others], began);
     },
   });
@@ -36,7 +37,7 @@ export async function buildStudio(folder: string): Promise<Metafile> {
   await mkdir(assets, { recursive: true });
   const { metafile } = await build({
     absWorkingDir: ROOT,
-    entryPoints: [ENTRY],
+    entryPoints: [ENTRY, ICON],
     outdir: assets,
     bundle: true,
     splitting: true,
@@ -48,7 +49,7 @@ export async function buildStudio(folder: string): Promise<Metafile> {
     entryNames: "[name]-[hash]",
     chunkNames: "[name]-[hash]",
     assetNames: "[name]-[hash]",
-    loader: { ".woff2": "file" },
+    loader: { ".woff2": "file", ".svg": "copy" },
     // The nearest tsconfig.json is that of the services, whose pages are Hono's.
     tsconfigRaw: { compilerOptions: { jsx: "react-jsx", jsxImportSource: "preact" } },
     define: { "process.env.NODE_ENV": '"production"' },
@@ -64,12 +65,14 @@ function pageOf({ outputs }: Metafile): string {
   const [entryPath = "", entry] =
     Object.entries(outputs).find(([, { entryPoint }]) => entryPoint === ENTRY) ?? [];
   const address = (path: string) => `/${ASSETS}/${path.slice(path.lastIndexOf("/") + 1)}`;
-  const font = Object.keys(outputs).find((path) => path.endsWith(".woff2")) ?? "";
+  const named = (ending: string) =>
+    address(Object.keys(outputs).find((path) => path.endsWith(ending)) ?? "");
   // What the entry imports is loaded beside it, not after it.
   const imported = (entry?.imports ?? []).filter(({ kind }) => kind === "import-statement");
   const head = [
+    `<link rel="icon" href="${named(".svg")}">`,
     `<link rel="stylesheet" href="${address(entry?.cssBundle ?? "")}">`,
-    `<link rel="preload" href="${address(font)}" as="font" type="font/woff2" crossorigin>`,
+    `<link rel="preload" href="${named(".woff2")}" as="font" type="font/woff2" crossorigin>`,
     ...imported.map(({ path }) => `<link rel="modulepreload" href="${address(path)}">`),
     `<script type="module" src="${address(entryPath)}"></script>`,
   ];

@@ -8,7 +8,7 @@ import { counted, duration } from "../kit/format.ts";
 import { Top } from "../kit/page.tsx";
 import { useResource } from "../kit/resource.ts";
 import { address, go, HOME } from "../kit/router.ts";
-import { Button, ButtonLink, Empty, ErrorNote, Field, Shown } from "../kit/widgets.tsx";
+import { Button, ButtonLink, Empty, ErrorNote, Field, Icon, Shown } from "../kit/widgets.tsx";
 
 const THRESHOLD_DEFAULT = 0.5;
 
@@ -31,7 +31,15 @@ export function Page() {
             {(all) => {
               const ready = all.filter(({ status }) => status === "ready");
               return ready.length > 0 ? (
-                <LabelForm projectId={id} videos={ready} />
+                <>
+                  {ready.length < all.length && (
+                    <p class="note row" role="status">
+                      <Icon name="clock" /> {counted(all.length - ready.length, "video")} cannot be
+                      labeled yet: a GPU node reads each of them first.
+                    </p>
+                  )}
+                  <LabelForm projectId={id} videos={ready} />
+                </>
               ) : (
                 <Empty icon="film" title="Nothing to label yet">
                   <p>Upload videos or images first; a GPU node reads each of them once.</p>
