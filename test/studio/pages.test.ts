@@ -30,7 +30,7 @@ const CAR: Detection = {
 /** Names that a careless page would run, break on or turn around. */
 const HOSTILE = `<img src=x onerror=alert(1)> "'&amp; \u202Egnp.exe 标签`;
 
-const IMAGE = { name: "files", filename: `${HOSTILE}.png`, bytes: png() };
+const IMAGE = { field: "files", filename: `${HOSTILE}.png`, content: png() };
 
 let world: World;
 let admin: Person;
