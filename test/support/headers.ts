@@ -7,8 +7,8 @@ import type { Description, Endpoint } from "../../edge/http/example-request.ts";
 import { endpointsOf } from "../../edge/http/example-request.ts";
 
 /**
- * Headers that say nothing of the answer: those of the transport, and of every answer, which may set
- * the cookie of its session anew.
+ * Headers that say nothing of the answer: those of the transport, and of every answer, which may
+ * set the cookie of its session anew.
  */
 const UNNAMED = new Set(
   (

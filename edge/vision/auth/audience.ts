@@ -7,7 +7,7 @@ import type { Audience } from "../../http/route.ts";
 import { FORM_HEADER, SESSION_COOKIE } from "./browser-cookie.ts";
 import { authenticate, callerOf, realmOf } from "./scope.ts";
 
-/** Whoever has a token or a session's cookie: the handler looks at what belongs to the caller alone. */
+/** Whoever has a token or a session's cookie: the handler looks at what is the caller's alone. */
 export const loggedIn = {
   schemes: {
     accessToken: {

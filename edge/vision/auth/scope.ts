@@ -58,17 +58,20 @@ async function byCookie(context: Context, parts: Parts, next: () => Promise<void
   if (!isReading(context)) requireOwnSite(context);
   const known = isFromOwnSite(context) ? await cookieState(parts, value) : null;
   if (!known) throw noCredential(context);
-  const { accountId, email, memberships, operator, session, extended } = known;
-  await requireForm(context, parts, session);
+  await requireForm(context, parts, known.session);
   const caller: Caller = {
-    ...{ accountId, email, memberships, operator, session },
+    accountId: known.accountId,
+    email: known.email,
+    memberships: known.memberships,
+    operator: known.operator,
+    session: known.session,
     byCookie: true,
     apiToken: null,
   };
   context.set("caller", caller);
   await next();
   // Sent after the answer is made: handlers make some answers without the context's headers.
-  if (extended) sendCookie(context, value);
+  if (known.extended) sendCookie(context, value);
 }
 
 /** Who called a route that `authenticate` guards: its `context.var.caller`, with its type. */

@@ -1,7 +1,7 @@
 // Sessions: families of refresh tokens, or of the one secret in a browser's cookie, which has a row
-// like theirs under a hash of another kind. A refresh token is valid until it expires, its session ends
-// or a rotation replaces it. A replaced token that is sent again was copied, by its first sender or
-// by its second, so its whole family ends.
+// like theirs under a hash of another kind. A refresh token is valid until it expires, its session
+// ends or a rotation replaces it. A replaced token that is sent again was copied, by its first
+// sender or by its second, so its whole family ends.
 
 import { type SQL, sql } from "drizzle-orm";
 import {
