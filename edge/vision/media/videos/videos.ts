@@ -41,6 +41,7 @@ export const SERVICE_FOLDERS: ReadonlySet<string> = new Set([
   ...["videos", "exports", "model-exports", "predictions", "comparisons", "weights", "models"],
   ...[
     "comparison",
+    "crops",
     "embeddings",
     "experiment",
     "export",
