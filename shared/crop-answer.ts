@@ -8,8 +8,8 @@
 //        4      4  u32, version of the format: 1
 //        8      4  u32, number of ids
 //       12      4  u32, how many of the lacking crops are on their way: ask again for those
-//       16      4  of each id: i32, bytes of its JPEG; 0: there is none yet; -1: the job has no such
-//                  annotation
+//       16      4  of each id: i32, bytes of its JPEG; 0: there is none yet; -1: the job has no
+//                  such annotation
 //        …         the JPEGs one after the other
 
 /** Ids of one request at most. */

@@ -8,8 +8,8 @@
 //        4      4  u32, version of the format: 1
 //        8      4  u32, number of entries
 //       12     28  of each entry, sorted by frame, then x1, y1, x2, y2, each of these once:
-//                    u32 frame index · f32 x1, y1, x2, y2 in pixels of the frame, as the database
-//                    stores them · u32 offset of the JPEG from the pack's first byte · u32 its bytes
+//                  u32 frame index; f32 x1, y1, x2, y2 in pixels of the frame, as the database
+//                  stores them; u32 offset of the JPEG from the pack's first byte; u32 its bytes
 //        …         the JPEGs in the order of the entries, without gaps, to the pack's last byte
 
 /** Pixels of a crop's longest side. */
@@ -41,7 +41,7 @@ interface Region {
   height: number;
 }
 
-/** The pixels of a frame that the crop of a box shows: the box with its margin, cut at the frame. */
+/** The pixels of a frame that a box's crop shows: the box with its margin, cut at the frame. */
 export function cropRegion(
   [x1, y1, x2, y2]: CropBox,
   { width, height }: Readonly<Record<"width" | "height", number>>,

@@ -287,6 +287,8 @@ export const TASK_KINDS = {
       ...videoSource,
       frames: z.array(z.number().int()).min(1),
       images: z.array(ObjectTarget),
+      /** Pixels of the images' width, fewer than the frames have; the frames' own when left out. */
+      width: z.number().int().min(1).optional(),
     }),
     result: z.object({}),
   },

@@ -1,4 +1,4 @@
-// Where the crops of boxes lie: the packs over their frames, the entries of those, and their bytes by
+// Where the crops of boxes lie: the packs over their frames, the packs' entries, and their bytes by
 // a few reads of ranges.
 
 import { type SQL, sql } from "drizzle-orm";

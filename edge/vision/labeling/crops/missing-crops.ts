@@ -34,8 +34,8 @@ interface CropWork {
 }
 
 /**
- * Of boxes without crops, how many are to have one soon: they are being cut, or are asked for now.
- * None is asked for where no node that cuts them is there.
+ * How many of some boxes without crops are to have one soon: a node is cutting it, or is asked to
+ * now. Nothing is asked for where no node that cuts crops is there.
  */
 export async function expectedCrops(
   parts: Parts,
