@@ -224,7 +224,6 @@ export const videoRoutes: readonly Route[] = [
       query: widthQuery,
       answers: { ...jpeg("the thumbnail") },
       errors: ["state_conflict", "task_failed", "no_node"],
-      never: ["store_unavailable"],
     },
     async (context) => {
       const row = await videoOf(context, context.req.valid("param").video_id);

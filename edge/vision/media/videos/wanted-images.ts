@@ -61,8 +61,13 @@ export async function frameImage(
   if (index >= video.frameCount) throw new Failure("not_found", "the video has no such frame");
   const width = widthOf(video, wanted);
   const key = objectKeys(video.workspaceId, video.videoId).frame(index, width);
-  const stored = (await parts.bucket.get(key)) ?? (await imageOnItsWay());
+  const stored = await parts.bucket.get(key);
   if (stored) return stored;
+  const { workspaceId } = video;
+  const nodes = await offeringNodes(parts.database, { kind: "frames", workspaceId });
+  // Without a node nobody waits: `runNow` refuses.
+  const coming = nodes > 0 ? await imageOnItsWay() : null;
+  if (coming) return coming;
   const task = taskOf(video, { frames: [index], width });
   await runNow(parts, task, { timeoutMs: FRAME_TIMEOUT_MS });
   const made = await parts.bucket.get(key);
