@@ -36,6 +36,7 @@ export const cropRoutes: readonly Route[] = [
         }),
       ),
       answers: { 200: { description: "the crops", content: { [ANSWER_TYPE]: binary } } },
+      never: ["forbidden"],
     },
     async (context) => {
       const job = await jobFor(context, context.req.valid("param").job_id, "viewer");

@@ -36,7 +36,7 @@ const widthOf = ({ width }: z.infer<typeof widthQuery>) =>
 const index = () => z.int().min(0).max(999_999_999);
 const PreparedFrames = z
   .strictObject({
-    from: index().default(0).meta({ description: "index of the first frame" }),
+    from: index().default(0).meta({ description: "index of the first frame", example: 0 }),
     to: index().meta({ description: "index that the frames end before" }),
     step: index().min(1).default(1).meta({ description: "1: every frame; 2: every other one" }),
     width: z.literal(IMAGE_WIDTHS).optional().meta({ description: WIDTH }),
@@ -203,6 +203,7 @@ export const videoRoutes: readonly Route[] = [
         ),
       },
       errors: ["state_conflict", "no_node"],
+      never: ["forbidden"],
     },
     async (context) => {
       const row = await videoOf(context, context.req.valid("param").video_id);
