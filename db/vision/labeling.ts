@@ -319,6 +319,32 @@ export const annotationComment = pgTable(
   (table) => [index("annotation_comment_job").on(table.jobId, table.createdAt, table.id)],
 );
 
+/**
+ * An object of the store that holds crops of boxes on a stretch of a video's frames, in the format
+ * of `shared/crop-pack.ts`. A box may have crops in several packs.
+ */
+export const cropPack = pgTable(
+  "crop_pack",
+  {
+    id: id(),
+    workspaceId: ownWorkspace(),
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    videoId: uuid("video_id").notNull(),
+    key: text("key").notNull().unique(),
+    /** Indexes of the first and the last frame that has crops in it. */
+    fromFrame: integer("from_frame").notNull(),
+    toFrame: integer("to_frame").notNull(),
+    entries: integer("entries").notNull(),
+    bytes: integer("bytes").notNull(),
+    createdAt: createdAt(),
+  },
+  (table) => [
+    index("crop_pack_frames").on(table.jobId, table.videoId, table.fromFrame, table.toFrame),
+  ],
+);
+
 /** An edit of a job, of one annotation or of thousands; one that was not undone can be. */
 export const change = pgTable(
   "change",

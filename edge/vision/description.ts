@@ -434,6 +434,8 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   dataset_id: id("46"),
   suggestion_id: id("49"),
   segmenter: "scripted",
+  "readCrops.body": { annotation_ids: [id("06")] },
+  "prepareFrames.body": { from: 1, to: 4, step: 2 },
   "suggestFrames.body": { budget: 2, fps: 2 },
   version: 1,
   side: "val",

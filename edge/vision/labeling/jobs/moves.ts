@@ -12,6 +12,7 @@ import { textList } from "../../base/sql.ts";
 import { modelCalled } from "../../models/registry.ts";
 import { requestCancel, requestRevoke } from "../../tasks/queue/interventions.ts";
 import { classExists, folded, unusedNumber } from "../classes.ts";
+import { subjectOf as cropSubjectOf, discardPacks } from "../crops/packs.ts";
 import { releaseExports } from "../datasets/exports.ts";
 import type { JobEdit } from "./bodies.ts";
 import { classesOfModel, groundAnother, type PromptedClass } from "./grounding.ts";
@@ -46,7 +47,7 @@ export async function editJob(
   await patientBatch(database, [sql`UPDATE job SET ${changes} WHERE id = ${job.id}::uuid`]);
 }
 
-/** Deletes a job with its annotations and exports; its tasks are canceled. */
+/** Deletes a job with its annotations, crops and exports; its tasks are canceled. */
 export async function deleteJob(parts: Parts, job: JobRow): Promise<void> {
   await requestCancel(parts.database, { subject: subjectOf(job.id) });
   const afterDelete = await releaseExports(parts, {
@@ -54,6 +55,8 @@ export async function deleteJob(parts: Parts, job: JobRow): Promise<void> {
     jobId: job.id,
   });
   await patientBatch(parts.database, [sql`DELETE FROM job WHERE id = ${job.id}::uuid`]);
+  await requestCancel(parts.database, { subject: cropSubjectOf(job.id) });
+  await discardPacks(parts, job);
   await afterDelete();
 }
 

@@ -26,7 +26,8 @@ export const objectKeys = (workspaceId: string, videoId: string) => {
     source: `${folder}source`,
     pts: `${folder}pts`,
     thumbnail: `${folder}thumbnail.jpg`,
-    frame: (index: number) => `${folder}frames/${index}.jpg`,
+    frame: (index: number, width?: number) =>
+      `${folder}frames/${width === undefined ? "" : `w${width}/`}${index}.jpg`,
   };
 };
 
@@ -41,6 +42,7 @@ export const SERVICE_FOLDERS: ReadonlySet<string> = new Set([
   ...["videos", "exports", "model-exports", "predictions", "comparisons", "weights", "models"],
   ...[
     "comparison",
+    "crops",
     "embeddings",
     "experiment",
     "export",
