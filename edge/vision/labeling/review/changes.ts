@@ -6,7 +6,8 @@ import { Failure } from "../../../../shared/errors.ts";
 import { iso } from "../../../../shared/time.ts";
 import type { Change } from "../../../../shared/wire/labeling.ts";
 import type { Database } from "../../../http/database.ts";
-import { classExists, classNamed, folded } from "../classes.ts";
+import { folded } from "../../base/lists.ts";
+import { classExists, classNamed } from "../classes.ts";
 import { inJob } from "../jobs/jobs.ts";
 
 /** An edit as the log of a job's changes has it. */
