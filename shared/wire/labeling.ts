@@ -36,6 +36,10 @@ export const Job = z
     created_at: instant(),
     started_at: instant().nullable(),
     ended_at: instant().nullable(),
+    edits_seq: count(
+      "beyond the contract: rises whenever annotations of the job, or its log of changes, change; 0 " +
+        "where nothing has been stored yet",
+    ),
   })
   .meta({ id: "Job" });
 export type Job = z.infer<typeof Job>;

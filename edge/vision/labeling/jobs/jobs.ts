@@ -66,6 +66,18 @@ export interface NewJob {
   annotations?: (jobId: string) => SQL[];
 }
 
+/**
+ * The number of the newest thing that happened to a job's annotations or in its log of changes, 0
+ * where there is none. It rises with each commit that changed something.
+ */
+export const editsSeq = (jobId: SQL): SQL<number> => {
+  const newest = (table: string) => sql`(SELECT max(seq) FROM ${sql.identifier(table)} e
+    WHERE e.job_id = ${jobId} AND e.seq > 0)`;
+  // Of tables that have no row, greatest() makes no account.
+  return sql`coalesce(greatest(${newest("annotation")}, ${newest("annotation_deletion")},
+    ${newest("change")}), 0)::float8`;
+};
+
 const j = columnsOf(job, "j");
 const ROW = selection({ ...j, settings: typed<Settings>(j.settings) });
 /** A labeling job as its row holds it. */
@@ -92,6 +104,7 @@ export const JOB_RECORD: SQL<Job> = selection({
   created_at: j.createdAt,
   started_at: j.startedAt,
   ended_at: j.endedAt,
+  edits_seq: editsSeq(sql`j.id`),
 });
 
 /** What the tasks of a job are part of. */
