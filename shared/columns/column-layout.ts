@@ -77,7 +77,7 @@ export interface RowColumns {
   /** 0: none. */
   track: Uint32Array<ArrayBuffer>;
   /** Four numbers a row: x1, y1, x2, y2, in pixels of the frame. */
-  box: Float32Array<ArrayBuffer>;
+  box: Float32Array;
   /** Index in the header's `videos`. */
   video: Uint16Array<ArrayBuffer>;
   /** Number of a class of the header. */

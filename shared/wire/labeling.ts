@@ -130,17 +130,21 @@ export const AnnotationCounts = z.object({
 
 /** A job of a list, with how far people are with it. */
 export const JobSummary = Job.extend({
-  annotations: AnnotationCounts.meta({
+  annotations: AnnotationCounts.nullable().meta({
     description:
-      "annotations that are shown, by judgement; without duplicates, which need no judgement",
+      "annotations that are shown, by judgement; without duplicates, which need no judgement; null " +
+      "unless the request asks for counts",
   }),
-  frames: z.object({
-    total: count("frames that the job labels, and those that people added by their work"),
-    done: count(
-      "of them, those marked as reviewed, and those with annotations of which each that is shown was " +
-        "accepted or rejected",
-    ),
-  }),
+  frames: z
+    .object({
+      total: count("frames that the job labels, and those that people added by their work"),
+      done: count(
+        "of them, those marked as reviewed, and those with annotations of which each that is shown " +
+          "was accepted or rejected",
+      ),
+    })
+    .nullable()
+    .meta({ description: "frames of the job; null unless the request asks for counts" }),
 }).meta({ id: "JobSummary" });
 export type JobSummary = z.infer<typeof JobSummary>;
 

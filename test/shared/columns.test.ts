@@ -263,17 +263,23 @@ describe("a difference", () => {
     );
   });
 
-  it("moves the numbers of videos where the job got more", async () => {
-    const row = fc.sample(
-      Rows.filter(({ length }) => length > 0),
-      1,
-    )[0]?.[0] as Row;
-    const table = await read([{ ...row, video: 0 }], { videos: [video(2)] });
-    const videos = [video(1), video(2)];
-    const newer = applyDifference(table, await read([], { after_seq: 7, edits_seq: 8, videos }));
-    expect(newer && rowsOf(newer)).toEqual([{ ...row, video: 1 }]);
-    const without = await read([], { after_seq: 7, edits_seq: 8, videos: [video(1)] });
-    expect(applyDifference(table, without)?.rows).toBe(0);
+  it("renumbers videos that came to the job, and drops rows of those that left it", async () => {
+    await fc.assert(
+      fc.asyncProperty(Rows, Rows, async (old, others) => {
+        const known = new Set(old.map(({ id }) => id));
+        const created = others.filter(({ id, video }) => !known.has(id) && video < 2);
+        const table = await read(sorted(old), { videos: [video(1), video(3), video(4)] });
+        // The first video goes, and one comes before the others.
+        const change = { after_seq: 7, edits_seq: 8, videos: [video(2), video(3), video(4)] };
+        const newer = applyDifference(table, await read(created, change));
+        const kept = old.filter((row) => row.video > 0);
+        expect(newer && rowsOf(newer)).toEqual(sorted([...kept, ...created]));
+        const fewer = { after_seq: 8, edits_seq: 9, videos: [video(4)] };
+        const last = newer && applyDifference(newer, await read([], fewer));
+        const left = kept.filter((row) => row.video === 2).map((row) => ({ ...row, video: 0 }));
+        expect(last && rowsOf(last)).toEqual(sorted(left));
+      }),
+    );
   });
 
   it("is refused where it does not continue the table", async () => {
@@ -282,7 +288,8 @@ describe("a difference", () => {
       applyDifference(table, await read([], { after_seq: 7, ...header }));
     expect(await continued({})).not.toBe(null);
     expect(await continued({ after_seq: 3 })).not.toBe(null);
-    expect(await continued({ after_seq: 8 })).toBe(null);
+    expect(await continued({ after_seq: 8, edits_seq: 9 })).toBe(null);
+    expect(await continued({ after_seq: 3, edits_seq: 6 })).toBe(null);
     expect(await continued({ after_seq: null })).toBe(null);
     expect(await continued({ threshold: 0.4 })).toBe(null);
     expect(await continued({ job_id: "another" })).toBe(null);

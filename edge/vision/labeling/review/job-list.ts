@@ -1,4 +1,5 @@
-// The list of jobs, each with how far people are with it, so that a page of jobs is one request.
+// The list of jobs, each with how far people are with it where that is wanted, so that a page of jobs
+// is one request.
 
 import { type SQL, sql } from "drizzle-orm";
 import type { JobSummary } from "../../../../shared/wire/labeling.ts";
@@ -14,7 +15,7 @@ const JOB = sql`j.id`;
 /** Annotations of a review, or all of them, by the counts `n` of a job. */
 const sumOf = (which: SQL): SQL => sql`coalesce(sum(n.annotations) FILTER (WHERE ${which}), 0)`;
 
-const SUMMARY: SQL<JobSummary> = extended(JOB_RECORD, {
+const WITH_COUNTS: SQL<JobSummary> = extended(JOB_RECORD, {
   annotations: sql<JobSummary["annotations"]>`(
     SELECT json_build_object('total', ${sumOf(sql`true`)},
         'pending', ${sumOf(sql`n.review = 'pending'`)},
@@ -26,11 +27,25 @@ const SUMMARY: SQL<JobSummary> = extended(JOB_RECORD, {
     'done', (SELECT count(*) FROM (${reviewedFrames({ id: JOB })}) f))`,
 });
 
+const WITHOUT_COUNTS: SQL<JobSummary> = extended(JOB_RECORD, {
+  annotations: sql<null>`NULL`,
+  frames: sql<null>`NULL`,
+});
+
+/** Jobs of a page with counts, which read each frame that people worked on. */
+export const COUNTED_MAX = 100;
+
+interface JobsWanted {
+  projectId: string | undefined;
+  counts: boolean;
+  query: ListQuery;
+}
+
 /** A page of the jobs of the workspaces, newest first. */
 export const listJobs = (
   database: Database,
   workspaces: readonly string[],
-  { projectId, query }: { projectId: string | undefined; query: ListQuery },
+  { projectId, counts, query }: JobsWanted,
 ): Promise<ListPage<JobSummary>> => {
   const where = allOf([
     sql`j.workspace_id IN ${idList(workspaces)}`,
@@ -38,5 +53,6 @@ export const listJobs = (
     isWanted(query, { name: sql`j.name`, state: sql`j.state` }),
   ]);
   const order = sql`j.created_at DESC, j.id`;
-  return pageOf(database, SUMMARY, { from: sql`job j`, where, order }, query);
+  const list = counts ? WITH_COUNTS : WITHOUT_COUNTS;
+  return pageOf(database, list, { from: sql`job j`, where, order }, query);
 };
