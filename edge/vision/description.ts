@@ -37,9 +37,14 @@ export const TAGS = {
 /** Headers of answers. */
 export const HEADERS: Readonly<Record<string, Header>> = {
   ETag: {
-    description: "names the image, for If-None-Match",
+    description: "names the answer, for If-None-Match",
     required: true,
     schema: { type: "string" },
+  },
+  "X-Total-Count": {
+    description: "how many entries the list has, before `offset` and `limit`",
+    required: true,
+    schema: { type: "integer", minimum: 0 },
   },
   "X-Served-By": {
     description: "who answered at once: `node/` and the GPU node's name, or `edge`",

@@ -184,7 +184,9 @@ describe.skipIf(!hasChromium)("the Studio", () => {
       await page.getByRole("heading").first().waitFor();
       await expect.poll(() => page.getByRole("status", { name: "Loading" }).count()).toBe(0);
       expect([path, await barriers(page)]).toEqual([path, []]);
-      const overflow = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth);
+      const overflow = await page.evaluate(
+        "document.documentElement.scrollWidth > innerWidth",
+      );
       expect([path, overflow]).toEqual([path, false]);
     }
     await page.keyboard.press("?");

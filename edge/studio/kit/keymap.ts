@@ -28,11 +28,15 @@ export const KEYMAP = {
 /** The name of a key's action. */
 export type KeyName = keyof typeof KEYMAP;
 
-/** What of a pressed key decides which one it is. */
-export type PressedKey = Pick<
-  KeyboardEvent,
-  "key" | "code" | "metaKey" | "ctrlKey" | "altKey" | "shiftKey"
->;
+/** The part of a pressed key's event that decides which key it is. */
+export interface PressedKey {
+  key: string;
+  code: string;
+  metaKey: boolean;
+  ctrlKey: boolean;
+  altKey: boolean;
+  shiftKey: boolean;
+}
 
 const NAMES: Readonly<Record<string, string>> = { Esc: "Escape", "↵": "Enter", Space: " " };
 

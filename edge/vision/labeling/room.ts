@@ -22,6 +22,7 @@ import { labelReported } from "./jobs/reports.ts";
 import { jobRoutes } from "./jobs/routes.ts";
 import { bulkRoutes } from "./review/bulk-routes.ts";
 import { classRoutes } from "./review/class-routes.ts";
+import { columnRoutes } from "./review/column-routes.ts";
 import { frameRoutes } from "./review/frame-routes.ts";
 import { reviewRoutes } from "./review/routes.ts";
 import { trackRoutes } from "./review/track-routes.ts";
@@ -36,7 +37,8 @@ import { datasetRoutes } from "./versions/dataset-routes.ts";
 export const labeling: TaskRoom = {
   routes: [
     ...[labelRoutes, previewRoutes, jobRoutes],
-    ...[classRoutes, reviewRoutes, bulkRoutes, frameRoutes, trackRoutes, cropRoutes],
+    ...[classRoutes, reviewRoutes, bulkRoutes, frameRoutes, trackRoutes],
+    ...[columnRoutes, cropRoutes],
     ...[commentRoutes, assignmentRoutes, agreementRoutes],
     ...[tagRoutes, searchRoutes, suggestionRoutes, similarRoutes],
     ...[exportRoutes, importRoutes, comparisonRoutes, datasetRoutes],
