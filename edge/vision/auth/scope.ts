@@ -43,9 +43,14 @@ export const authenticate: MiddlewareHandler = async (context, next) => {
   await next();
 };
 
-function noCredential(context: Context): Failure {
+const TOKEN_WANTED = "send a valid access token as Authorization: Bearer";
+const SESSION_OVER =
+  "the cookie is of no session that lasts, or a page of another site sent it; log in with " +
+  "POST /auth/session";
+
+function noCredential(context: Context, detail = TOKEN_WANTED): Failure {
   context.header("WWW-Authenticate", 'Bearer realm="vantage"');
-  return new Failure("unauthorized", "send a valid access token as Authorization: Bearer");
+  return new Failure("unauthorized", detail);
 }
 
 /**
@@ -57,7 +62,7 @@ async function byCookie(context: Context, parts: Parts, next: () => Promise<void
   if (value === null) throw noCredential(context);
   if (!isReading(context)) requireOwnSite(context);
   const known = isFromOwnSite(context) ? await cookieState(parts, value) : null;
-  if (!known) throw noCredential(context);
+  if (!known) throw noCredential(context, SESSION_OVER);
   await requireForm(context, parts, known.session);
   const caller: Caller = {
     accountId: known.accountId,

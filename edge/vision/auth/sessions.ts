@@ -69,7 +69,7 @@ export async function openSession(parts: Parts, holder: Holder): Promise<TokenPa
   return pair(parts, { ...holder, session, refreshToken });
 }
 
-/** Begins a session of a browser, alike; returns the value of its cookie. */
+/** Begins a browser's session under the same condition; returns the value of its cookie. */
 export async function openBrowserSession(
   parts: Parts,
   holder: Holder,
