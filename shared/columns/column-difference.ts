@@ -7,8 +7,8 @@ import type { ColumnTable } from "./column-reader.ts";
 /**
  * The table with the rows of a difference in place of its own, without those that were deleted, and
  * with the difference's header. Null where the difference does not continue the table, so that the
- * whole job has to be read again: it is of another job, it begins after the table ends or ends before
- * it, or the job's threshold changed, by which duplicates are known.
+ * whole job has to be read again: it is of another job, it begins after the table ends, or ends
+ * before that, or the job's threshold changed, by which duplicates are known.
  */
 export function applyDifference(table: ColumnTable, difference: ColumnTable): ColumnTable | null {
   const { header } = difference;

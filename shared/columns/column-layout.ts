@@ -1,6 +1,6 @@
-// Layout of the binary answer of `GET /jobs/{job_id}/annotations.columns`, byte by byte in README.md
-// beside this file. Writer and reader share it. No file of this folder imports anything from
-// outside of it: browsers load them as they are.
+// Layout of the binary answer of `GET /jobs/{job_id}/annotations.columns`, byte by byte in the
+// README.md beside this file. Writer and reader share it. No file of this folder imports anything
+// from outside of it: browsers load them as they are.
 
 /** Media type of the answer; a change of the layout gets another number. */
 export const COLUMNS_MEDIA_TYPE = "application/vnd.vantage.annotations.v1+octet-stream";

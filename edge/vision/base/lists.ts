@@ -33,6 +33,7 @@ export const listQuery = {
 export const statusQuery = (states: readonly string[]) =>
   z
     .string()
+    .max(200)
     .regex(new RegExp(`^(${states.join("|")})(,(${states.join("|")}))*$`), {
       error: `must be ${states.join(", ")}, or several with commas between`,
     })

@@ -211,7 +211,9 @@ describe("jobs of a list", () => {
         .find(({ job_id }) => job_id === id);
     const counts = (pending: number, accepted: number, rejected: number) => ({
       total: pending + accepted + rejected,
-      ...{ pending, accepted, rejected },
+      pending,
+      accepted,
+      rejected,
     });
     expect(await summary()).toMatchObject({
       annotations: counts(7, 0, 0),

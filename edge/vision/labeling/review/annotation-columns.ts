@@ -1,6 +1,6 @@
 // All stored annotations of a job as columns of bytes, or what changed of them since a number: the
-// layout is that of `shared/columns`. Postgres makes one text of a page's rows; to parse them one by
-// one would cost several times as much.
+// layout is that of `shared/columns`. Postgres makes one text of the rows of a page; JSON with a row
+// each would take several times as long.
 
 import { type SQL, sql } from "drizzle-orm";
 import {
@@ -17,15 +17,16 @@ import {
   STATES,
 } from "../../../../shared/columns/column-layout.ts";
 import { deletedBlock, endBlock, newRowsBlock } from "../../../../shared/columns/column-writer.ts";
-import { assert } from "../../../../shared/errors.ts";
+import { assert, Failure } from "../../../../shared/errors.ts";
 import { batch, type Database } from "../../../http/database.ts";
 import { editsSeq } from "../jobs/jobs.ts";
 import { BY_INDEX } from "./annotation-pages.ts";
 import { repeated } from "./annotations.ts";
 
 /**
- * What the columns of a job begin with. Its number is read before any row: what changes while rows
- * are read has a greater one, and comes again with the next difference.
+ * What the columns of a job begin with; fails with `not_found` where the job is gone. Its number is
+ * read before any row: what changes while rows are read has a greater one, and comes again with the
+ * next difference.
  */
 export async function columnsHeader(
   database: Database,
@@ -47,7 +48,7 @@ export async function columnsHeader(
       ${rows}::int AS rows
       FROM job j WHERE j.id = ${jobId}::uuid`);
   const [row] = found;
-  assert(row, "a job that was found a moment ago is there");
+  if (!row) throw new Failure("not_found", "the job was deleted meanwhile");
   const { job_id, edits_seq, threshold, classes, videos } = row;
   const of = { job_id, edits_seq, after_seq: afterSeq, threshold, classes, videos };
   return { version: COLUMNS_VERSION, ...of, rows: row.rows };
@@ -104,7 +105,7 @@ const REVISION = 28;
 const BOX = 32;
 const CONFIDENCE = 48;
 const BITS = 52;
-/** Of a number, the bits of state, source and flags: two, two and what is left. */
+/** Factors by which source and flags stand above the state in one number of a record. */
 const SOURCE_BIT = 4;
 const FLAGS_BIT = 16;
 

@@ -70,19 +70,14 @@ export const columnRoutes: readonly Route[] = [
         throw new Failure("invalid_request", `after_seq: ${newest}`);
       }
       const head = headerBytes(header);
-      const named = await tagOf(head);
-      const kept = { ETag: `W/${named}`, "Cache-Control": "private, no-cache" };
-      if (context.req.header("If-None-Match")?.includes(named)) {
-        return new Response(null, { status: 304, headers: kept }) as never;
-      }
-      const blocks = columnBlocks(database, header);
-      // A database that is away is told before the answer begins.
-      const first = await blocks.next();
-      const body = streamOf(joined(head, first.value ?? new Uint8Array()), blocks);
+      const name = await nameOf(head);
+      const named = { ETag: `W/${name}`, "Cache-Control": "private, no-cache" };
+      const isKnown = context.req.header("If-None-Match")?.includes(name);
+      const answer = isKnown
+        ? new Response(null, { status: 304, headers: named })
+        : await columnsAnswer(head, columnBlocks(database, header), named);
       // A route's declaration has no word for bytes.
-      return new Response(body, {
-        headers: { ...kept, "Content-Type": COLUMNS_MEDIA_TYPE },
-      }) as never;
+      return answer as never;
     },
   ),
 ];
@@ -91,22 +86,24 @@ export const columnRoutes: readonly Route[] = [
  * Names what the answer is of: its header holds the newest number and all that rows refer to. The
  * same rows may be cut into other blocks, so the name is a weak one.
  */
-async function tagOf(head: Uint8Array<ArrayBuffer>): Promise<string> {
+async function nameOf(head: Uint8Array<ArrayBuffer>): Promise<string> {
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", head));
   return `"${toHex(digest.subarray(0, 16))}"`;
 }
 
-function joined(head: Uint8Array, block: Uint8Array): Uint8Array {
-  const bytes = new Uint8Array(head.length + block.length);
-  bytes.set(head);
-  bytes.set(block, head.length);
-  return bytes;
-}
-
-/** A stream of bytes that asks for the next block once the one before is taken. */
-function streamOf(first: Uint8Array, blocks: AsyncGenerator<Uint8Array>): ReadableStream {
-  return new ReadableStream<Uint8Array>({
-    start: (controller) => controller.enqueue(first),
+/** The answer of a header and blocks, each of which is asked for once the one before is taken. */
+async function columnsAnswer(
+  head: Uint8Array,
+  blocks: AsyncGenerator<Uint8Array>,
+  named: Readonly<Record<string, string>>,
+): Promise<Response> {
+  // A database that is away is told before the answer begins.
+  const first = await blocks.next();
+  const body = new ReadableStream<Uint8Array>({
+    start(controller) {
+      controller.enqueue(head);
+      if (!first.done) controller.enqueue(first.value);
+    },
     async pull(controller) {
       const { done, value } = await blocks.next();
       if (done) controller.close();
@@ -116,4 +113,5 @@ function streamOf(first: Uint8Array, blocks: AsyncGenerator<Uint8Array>): Readab
       await blocks.return(undefined);
     },
   });
+  return new Response(body, { headers: { ...named, "Content-Type": COLUMNS_MEDIA_TYPE } });
 }

@@ -1,5 +1,5 @@
-// The list of jobs, each with how far people are with it where that is wanted, so that a page of jobs
-// is one request.
+// The list of jobs, each with how far people are with it where that is wanted: a page of jobs is
+// one request then.
 
 import { type SQL, sql } from "drizzle-orm";
 import type { JobSummary } from "../../../../shared/wire/labeling.ts";
@@ -35,7 +35,7 @@ const WITHOUT_COUNTS: SQL<JobSummary> = extended(JOB_RECORD, {
 /** Jobs of a page with counts, which read each frame that people worked on. */
 export const COUNTED_MAX = 100;
 
-interface JobsWanted {
+interface JobListRequest {
   projectId: string | undefined;
   counts: boolean;
   query: ListQuery;
@@ -45,7 +45,7 @@ interface JobsWanted {
 export const listJobs = (
   database: Database,
   workspaces: readonly string[],
-  { projectId, counts, query }: JobsWanted,
+  { projectId, counts, query }: JobListRequest,
 ): Promise<ListPage<JobSummary>> => {
   const where = allOf([
     sql`j.workspace_id IN ${idList(workspaces)}`,

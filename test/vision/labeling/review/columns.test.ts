@@ -284,10 +284,10 @@ describe("a job's columns", () => {
     expect([table.rows, table.header.rows]).toEqual([count + 36, count + 36]);
     const ids = contentOf(table).map(({ annotation_id }) => annotation_id);
     expect(new Set(ids).size).toBe(count + 36);
-    const places = contentOf(table).map(
+    const order = contentOf(table).map(
       ({ frame_id, annotation_id }) => `${frame_id}${annotation_id}`,
     );
-    expect(places).toEqual(places.toSorted());
+    expect(order).toEqual(order.toSorted());
     expect(bytes.length / table.rows).toBeLessThan(54);
     // The same by differences, whose blocks come in the order of edits.
     const difference = await columnsOf(id, "?after_seq=0");
