@@ -4,8 +4,6 @@
 import { type SQL, sql } from "drizzle-orm";
 import { editSeq } from "../../../../db/vision/labeling.ts";
 import { Failure } from "../../../../shared/errors.ts";
-import { iso } from "../../../../shared/time.ts";
-import type { Change } from "../../../../shared/wire/labeling.ts";
 import type { Database } from "../../../http/database.ts";
 import { classExists, classNamed, folded } from "../classes.ts";
 import { inJob } from "../jobs/jobs.ts";
@@ -200,41 +198,6 @@ export const LOGGED_DELETION = sql`
     items AS (
       INSERT INTO change_item (change_id, annotation_id, before, after)
       SELECT c.id, g.id, to_jsonb(g), NULL FROM c, gone g RETURNING annotation_id)`;
-
-/** A job's edits, newest first. */
-export async function listChanges(
-  database: Database,
-  jobId: string,
-  limit: number,
-): Promise<Change[]> {
-  const { rows } = await database.execute<Record<string, unknown>>(sql`
-    SELECT c.id, c.kind, c.actor_id, c.at, c.undone_at, c.summary,
-      (SELECT count(*) FROM change_item i WHERE i.change_id = c.id)::int AS annotations
-      FROM change c WHERE c.job_id = ${jobId}::uuid ORDER BY c.at DESC, c.id LIMIT ${limit}::int`);
-  const time = (value: unknown) => (value === null ? null : iso(Date.parse(String(value))));
-  return rows.map((row) => ({
-    change_id: row.id as string,
-    job_id: jobId,
-    kind: row.kind as string,
-    actor_id: row.actor_id as string | null,
-    at: time(row.at) ?? "",
-    undone_at: time(row.undone_at),
-    annotations: row.annotations as number,
-    summary: row.summary as Record<string, unknown>,
-  }));
-}
-
-/** The job that an edit was made in, or null for none of the workspaces. */
-export async function jobOfChange(
-  database: Database,
-  changeId: string,
-): Promise<{ jobId: string; workspaceId: string } | null> {
-  const { rows } = await database.execute<{ job_id: string; workspace_id: string }>(sql`
-    SELECT c.job_id, j.workspace_id FROM change c JOIN job j ON j.id = c.job_id
-     WHERE c.id = ${changeId}::uuid`);
-  const row = rows[0];
-  return row ? { jobId: row.job_id, workspaceId: row.workspace_id } : null;
-}
 
 /** Whether an annotation `a` is as the edit of the item `i` left it. */
 const AS_LEFT = sql`i.after = ${fieldsOf(sql`a`)}`;
