@@ -18,6 +18,8 @@ import { sealPreview, sealSegment } from "./jobs/previews.ts";
 import { resumeJobs } from "./jobs/recovery.ts";
 import { labelReported } from "./jobs/reports.ts";
 import { jobRoutes } from "./jobs/routes.ts";
+import { batchRoutes } from "./review/batch-routes.ts";
+import { KEPT_EDITS } from "./review/batch-rows.ts";
 import { bulkRoutes } from "./review/bulk-routes.ts";
 import { classRoutes } from "./review/class-routes.ts";
 import { frameRoutes } from "./review/frame-routes.ts";
@@ -34,7 +36,7 @@ import { datasetRoutes } from "./versions/dataset-routes.ts";
 export const labeling: TaskRoom = {
   routes: [
     ...[labelRoutes, previewRoutes, jobRoutes],
-    ...[classRoutes, reviewRoutes, bulkRoutes, frameRoutes, trackRoutes],
+    ...[classRoutes, reviewRoutes, batchRoutes, bulkRoutes, frameRoutes, trackRoutes],
     ...[commentRoutes, assignmentRoutes, agreementRoutes],
     ...[tagRoutes, searchRoutes, suggestionRoutes, similarRoutes],
     ...[exportRoutes, importRoutes, comparisonRoutes, datasetRoutes],
@@ -51,6 +53,7 @@ export const labeling: TaskRoom = {
     embed: { seal: sealLooks, ended: looksEnded },
     export: { seal: sealExport, ended: exportEnded },
   },
+  keeps: [KEPT_EDITS],
   duties: {
     jobs: resumeJobs,
     exports: failLostExports,

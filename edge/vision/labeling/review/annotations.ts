@@ -168,7 +168,10 @@ export async function listedAnnotations(
 }
 
 /** How `accepted` of the wire is stored. */
-export const reviewOf = (accepted: boolean | null): "pending" | "accepted" | "rejected" =>
+export type Review = "pending" | "accepted" | "rejected";
+
+/** The same, of a value. */
+export const reviewOf = (accepted: boolean | null): Review =>
   accepted === null ? "pending" : accepted ? "accepted" : "rejected";
 
 const ACCEPTED = { pending: null, accepted: true, rejected: false } as const;

@@ -5,7 +5,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { editSeq } from "../../../../db/vision/labeling.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Database } from "../../../http/database.ts";
-import { classExists, classNamed, folded } from "../classes.ts";
+import { addedBy, classExists, classNamed, folded } from "../classes.ts";
 import { inJob } from "../jobs/jobs.ts";
 
 /** An edit as the log of a job's changes has it. */
@@ -286,14 +286,13 @@ function undoStep(changeId: string, last: string | null, actorId: string): SQL {
 }
 
 /**
- * Removes the class that an edit added, which this transaction undid, where nothing is of it and no
- * undoing could bring back what was.
+ * Removes the classes that an edit added, which this transaction undid, where nothing is of them
+ * and no undoing could bring back what was.
  */
 const dropAdded = (changeId: string): SQL => sql`
-  DELETE FROM job_class k USING change c
+  DELETE FROM job_class k USING change c, LATERAL ${addedBy(sql`c.summary`)} added
    WHERE c.id = ${changeId}::uuid AND c.undone_at = now()::timestamptz(3) AND k.job_id = c.job_id
-     AND k.number = (c.summary->'added'->>'number')::int
-     AND k.name = c.summary->'added'->>'name'
+     AND k.number = (added->>'number')::int AND k.name = added->>'name'
      AND NOT EXISTS (SELECT FROM annotation a
        WHERE a.job_id = k.job_id AND a.class_number = k.number)
      AND NOT EXISTS (SELECT FROM change o JOIN change_item i ON i.change_id = o.id

@@ -14,6 +14,7 @@ import { type Route, route } from "../../base/route.ts";
 import { ClassName } from "../classes.ts";
 import { jobFor, jobId } from "../jobs/access.ts";
 import { annotationFor, annotationId } from "./annotation-access.ts";
+import { Polygon, Revision, TrackId } from "./annotation-fields.ts";
 import { listAnnotations, ORDERS } from "./annotation-pages.ts";
 import { jobOfChange, listChanges } from "./change-pages.ts";
 import { undoChange } from "./changes.ts";
@@ -26,14 +27,6 @@ const PAGE_MAX = 1_000;
 const CHANGES_MAX = 200;
 const tag = "Review";
 
-/** Corners of polygons lie in frames, or not far out. */
-const COORDINATE_MAX = 1_000_000;
-const Polygon = z
-  .array(z.number().min(-COORDINATE_MAX).max(COORDINATE_MAX))
-  .min(6)
-  .max(20_000)
-  .refine(({ length }) => length % 2 === 0, "must be x and y in turn")
-  .meta({ description: "x and y in turn, pixels; cut to the frame" });
 const EditBody = z
   .strictObject({
     bbox: Bbox.optional().meta({
@@ -45,7 +38,7 @@ const EditBody = z
       .meta({ description: "the box becomes the one around it; null takes it away" }),
     class: ClassName.optional(),
     accepted: z.boolean().nullable().optional(),
-    revision: z.int().min(0).max(2_147_483_647).optional().meta({
+    revision: Revision.optional().meta({
       description: "the revision you saw; the edit is refused when there is a newer one",
     }),
   })
@@ -58,7 +51,7 @@ const DrawBody = z.strictObject({
     description: "the one around the polygon when omitted, and no other where both are given",
   }),
   polygon: Polygon.optional(),
-  track_id: z.int().min(1).max(2_147_483_647).optional().meta({
+  track_id: TrackId.optional().meta({
     description: "the track that the box continues, or begins",
   }),
 });
