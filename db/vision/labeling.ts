@@ -414,3 +414,23 @@ export const changeItem = pgTable(
   },
   (table) => [primaryKey({ columns: [table.changeId, table.annotationId] })],
 );
+
+/** An edit of a batch that was applied, by the id that its client gave it: a repeat changes nothing. */
+export const appliedEdit = pgTable(
+  "applied_edit",
+  {
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    editId: uuid("edit_id").notNull(),
+    annotationId: uuid("annotation_id").notNull(),
+    /** That of the annotation after the edit; of a deletion, its last. */
+    revision: integer("revision").notNull(),
+    changeId: uuid("change_id").notNull(),
+    createdAt: createdAt(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.jobId, table.editId] }),
+    index("applied_edit_created").on(table.createdAt),
+  ],
+);

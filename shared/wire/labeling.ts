@@ -399,6 +399,19 @@ export const Change = z
     undone_at: instant().nullable(),
     annotations: z.number().int(),
     summary: z.record(z.string(), z.unknown()),
+    seq: count("number of the edit in its job; a greater one once it goes on, or is undone"),
+    rows: z
+      .array(Annotation)
+      .nullable()
+      .optional()
+      .meta({
+        description:
+          "with `after_seq` only: annotations that the edit touched, as they are now; null where they " +
+          "are over 200, or over 2,000 in the answer",
+      }),
+    deleted: z.array(z.uuid()).nullable().optional().meta({
+      description: "with `after_seq` only: those of them that are gone; null where `rows` is",
+    }),
   })
   .meta({ id: "Change" });
 export type Change = z.infer<typeof Change>;

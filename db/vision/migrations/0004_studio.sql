@@ -6,6 +6,16 @@ CREATE TABLE "annotation_deletion" (
 	CONSTRAINT "annotation_deletion_job_id_seq_pk" PRIMARY KEY("job_id","seq")
 );
 --> statement-breakpoint
+CREATE TABLE "applied_edit" (
+	"job_id" uuid NOT NULL,
+	"edit_id" uuid NOT NULL,
+	"annotation_id" uuid NOT NULL,
+	"revision" integer NOT NULL,
+	"change_id" uuid NOT NULL,
+	"created_at" timestamp (3) with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "applied_edit_job_id_edit_id_pk" PRIMARY KEY("job_id","edit_id")
+);
+--> statement-breakpoint
 CREATE TABLE "crop_pack" (
 	"id" uuid PRIMARY KEY NOT NULL,
 	"workspace_id" uuid NOT NULL,
@@ -23,8 +33,10 @@ CREATE TABLE "crop_pack" (
 ALTER TABLE "annotation" ADD COLUMN "seq" bigint DEFAULT 0 NOT NULL;--> statement-breakpoint
 ALTER TABLE "change" ADD COLUMN "seq" bigint DEFAULT nextval('edit_seq') NOT NULL;--> statement-breakpoint
 ALTER TABLE "annotation_deletion" ADD CONSTRAINT "annotation_deletion_job_id_job_id_fk" FOREIGN KEY ("job_id") REFERENCES "public"."job"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "applied_edit" ADD CONSTRAINT "applied_edit_job_id_job_id_fk" FOREIGN KEY ("job_id") REFERENCES "public"."job"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "crop_pack" ADD CONSTRAINT "crop_pack_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "crop_pack" ADD CONSTRAINT "crop_pack_job_id_job_id_fk" FOREIGN KEY ("job_id") REFERENCES "public"."job"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+CREATE INDEX "applied_edit_created" ON "applied_edit" USING btree ("created_at");--> statement-breakpoint
 CREATE INDEX "crop_pack_frames" ON "crop_pack" USING btree ("job_id","video_id","from_frame","to_frame");--> statement-breakpoint
 CREATE INDEX "annotation_seq" ON "annotation" USING btree ("job_id","seq") WHERE seq > 0;--> statement-breakpoint
 CREATE INDEX "change_seq" ON "change" USING btree ("job_id","seq");

@@ -49,8 +49,11 @@ export const unusedNumber = (jobId: string): SQL => sql`(
     (SELECT coalesce(max((k->>'number')::int), -1)
        FROM change, jsonb_array_elements(coalesce(summary->'classes', '[]')) k
       WHERE job_id = ${jobId}::uuid),
-    (SELECT coalesce(max((summary->'added'->>'number')::int), -1)
-       FROM change WHERE job_id = ${jobId}::uuid)))`;
+    (SELECT coalesce(max((k->>'number')::int), -1)
+       FROM change, ${addedBy(sql`summary`)} k WHERE job_id = ${jobId}::uuid)))`;
+
+/** The classes that an edit added, one or a list in the summary of its change, as rows. */
+export const addedBy = (summary: SQL): SQL => sql`jsonb_path_query(${summary}, '$.added[*]')`;
 
 /**
  * `named`, for a WITH: a job's class by its name. One that it lacks is `added` if `when` holds,

@@ -20,6 +20,8 @@ import { sealPreview, sealSegment } from "./jobs/previews.ts";
 import { resumeJobs } from "./jobs/recovery.ts";
 import { labelReported } from "./jobs/reports.ts";
 import { jobRoutes } from "./jobs/routes.ts";
+import { batchRoutes } from "./review/batch-routes.ts";
+import { KEPT_EDITS } from "./review/batch-rows.ts";
 import { bulkRoutes } from "./review/bulk-routes.ts";
 import { classRoutes } from "./review/class-routes.ts";
 import { columnRoutes } from "./review/column-routes.ts";
@@ -37,7 +39,7 @@ import { datasetRoutes } from "./versions/dataset-routes.ts";
 export const labeling: TaskRoom = {
   routes: [
     ...[labelRoutes, previewRoutes, jobRoutes],
-    ...[classRoutes, reviewRoutes, bulkRoutes, frameRoutes, trackRoutes],
+    ...[classRoutes, reviewRoutes, batchRoutes, bulkRoutes, frameRoutes, trackRoutes],
     ...[columnRoutes, cropRoutes],
     ...[commentRoutes, assignmentRoutes, agreementRoutes],
     ...[tagRoutes, searchRoutes, suggestionRoutes, similarRoutes],
@@ -56,6 +58,7 @@ export const labeling: TaskRoom = {
     embed: { seal: sealLooks, ended: looksEnded },
     export: { seal: sealExport, ended: exportEnded },
   },
+  keeps: [KEPT_EDITS],
   duties: {
     jobs: resumeJobs,
     exports: failLostExports,

@@ -10,6 +10,7 @@ import type { RetentionParts } from "../../../edge/vision/base/retention.ts";
 import { KEPT_ALERTS } from "../../../edge/vision/fleet/devices/alerts.ts";
 import { KEPT_MEANS } from "../../../edge/vision/fleet/devices/beats.ts";
 import { KEPT_CHECKS } from "../../../edge/vision/fleet/targets/health.ts";
+import { KEPT_EDITS } from "../../../edge/vision/labeling/review/batch-rows.ts";
 import { KEPT_PREDICTIONS } from "../../../edge/vision/serving/predict/predictions.ts";
 import { KEPT_DELIVERIES } from "../../../edge/vision/workflows/deliveries.ts";
 import { KEPT_STREAMS } from "../../../edge/vision/workflows/runs/streams.ts";
@@ -23,7 +24,7 @@ const SMALL = ["old_throttle", "old_invitation"];
 const rules = [
   ...KEPT_FOR_LOGIN.filter(({ name }) => !SMALL.includes(name)),
   ...[KEPT_INCIDENTS, KEPT_MEANS, KEPT_ALERTS, KEPT_CHECKS, KEPT_PREDICTIONS],
-  ...[KEPT_DELIVERIES, KEPT_STREAMS, KEPT_USE],
+  ...[KEPT_EDITS, KEPT_DELIVERIES, KEPT_STREAMS, KEPT_USE],
 ];
 
 let world: World;

@@ -58,7 +58,7 @@ export const commentRoutes: readonly Route[] = [
       const { database } = context.var.service;
       const caller = callerOf(context);
       const { annotation_id: id } = context.req.valid("param");
-      await annotationFor(database, caller, id);
+      await annotationFor(database, caller, id, "annotator");
       const { text } = context.req.valid("json");
       const comment = { annotationId: id, text, authorId: caller.accountId };
       return context.json(await addComment(database, comment), 201);

@@ -331,22 +331,42 @@ export const isLive = ({ state }: Pick<JobRow, "state">): boolean =>
 export const stillRuns = ({ state }: Pick<JobRow, "state">): Failure =>
   new Failure("state_conflict", `the job is ${state}; wait for its end, or stop it`);
 
+/** How a statement is run among the edits of a job. */
+interface EditOptions {
+  /** Run with the statement; sees what it did. */
+  after?: SQL;
+  /** Whether it joins thousands of rows. */
+  isLarge?: boolean;
+}
+
 /**
  * Runs a statement alone among the edits of its job: classes do not come or go under it, and two
- * edits of many annotations do not wait for each other's. `after` is run with it, and sees what it
- * did; `isLarge` says that it joins thousands of rows. An edit of a hundred thousand takes longer
+ * edits of many annotations do not wait for each other's. An edit of a hundred thousand takes longer
  * than the database gives other statements.
  */
 export async function inJob<Row>(
   database: Database,
   jobId: string,
   statement: SQL,
-  { after = sql`SELECT`, isLarge = false }: { after?: SQL; isLarge?: boolean } = {},
-) {
+  options: EditOptions = {},
+): Promise<Row[]> {
+  return (await editedJob<Row>(database, jobId, statement, options)).rows;
+}
+
+/** The same, with the job's `edits_seq` before the statement and after it. */
+export async function editedJob<Row>(
+  database: Database,
+  jobId: string,
+  statement: SQL,
+  { after = sql`SELECT`, isLarge = false }: EditOptions = {},
+): Promise<{ rows: Row[]; afterSeq: number; editsSeq: number }> {
   const lock = sql`SELECT id FROM job WHERE id = ${jobId}::uuid FOR NO KEY UPDATE`;
   // By statistics of before a table was filled, Postgres would compare all with all.
   const joins = sql`SELECT set_config('enable_nestloop', ${isLarge ? "off" : "on"}, true)`;
-  const all = [lock, joins, statement, after] as const;
-  const [, , rows] = await patientBatch<[unknown, unknown, Row, unknown]>(database, all);
-  return rows;
+  const seq = sql`SELECT ${editsSeq(sql`${jobId}::uuid`)} AS seq`;
+  const all = [lock, joins, seq, statement, after, seq] as const;
+  const [, , before, rows, , now] = await patientBatch<
+    [unknown, unknown, { seq: number }, Row, unknown, { seq: number }]
+  >(database, all);
+  return { rows, afterSeq: before[0]?.seq ?? 0, editsSeq: now[0]?.seq ?? 0 };
 }

@@ -15,7 +15,7 @@ import {
   selection,
   typed,
 } from "../../../http/selection.ts";
-import { allOf } from "../../base/sql.ts";
+import { allOf, idList } from "../../base/sql.ts";
 import type { FrameSize } from "../jobs/boxes.ts";
 
 /** Shown are annotations at or above the job's threshold, and all that people made. */
@@ -153,8 +153,25 @@ export async function findAnnotation(
   return { record: annotationRecord(row), workspaceId: row.workspaceId, size };
 }
 
+/** Annotations of a job by their ids; those that are gone are left out. */
+export async function listedAnnotations(
+  database: Database,
+  jobId: string,
+  ids: readonly string[],
+): Promise<Annotation[]> {
+  if (ids.length === 0) return [];
+  const rows = await rowsOf(database, ANNOTATION)`
+    SELECT ${ANNOTATION} FROM annotation a
+      JOIN job_class c ON c.job_id = a.job_id AND c.number = a.class_number
+     WHERE a.id IN ${idList(ids)} AND a.job_id = ${jobId}::uuid`;
+  return rows.map(annotationRecord);
+}
+
 /** How `accepted` of the wire is stored. */
-export const reviewOf = (accepted: boolean | null): "pending" | "accepted" | "rejected" =>
+export type Review = "pending" | "accepted" | "rejected";
+
+/** The same, of a value. */
+export const reviewOf = (accepted: boolean | null): Review =>
   accepted === null ? "pending" : accepted ? "accepted" : "rejected";
 
 const ACCEPTED = { pending: null, accepted: true, rejected: false } as const;

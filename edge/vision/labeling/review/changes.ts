@@ -4,11 +4,9 @@
 import { type SQL, sql } from "drizzle-orm";
 import { editSeq } from "../../../../db/vision/labeling.ts";
 import { Failure } from "../../../../shared/errors.ts";
-import { iso } from "../../../../shared/time.ts";
-import type { Change } from "../../../../shared/wire/labeling.ts";
 import type { Database } from "../../../http/database.ts";
 import { folded } from "../../base/lists.ts";
-import { classExists, classNamed } from "../classes.ts";
+import { addedBy, classExists, classNamed } from "../classes.ts";
 import { inJob } from "../jobs/jobs.ts";
 
 /** An edit as the log of a job's changes has it. */
@@ -202,41 +200,6 @@ export const LOGGED_DELETION = sql`
       INSERT INTO change_item (change_id, annotation_id, before, after)
       SELECT c.id, g.id, to_jsonb(g), NULL FROM c, gone g RETURNING annotation_id)`;
 
-/** A job's edits, newest first. */
-export async function listChanges(
-  database: Database,
-  jobId: string,
-  limit: number,
-): Promise<Change[]> {
-  const { rows } = await database.execute<Record<string, unknown>>(sql`
-    SELECT c.id, c.kind, c.actor_id, c.at, c.undone_at, c.summary,
-      (SELECT count(*) FROM change_item i WHERE i.change_id = c.id)::int AS annotations
-      FROM change c WHERE c.job_id = ${jobId}::uuid ORDER BY c.at DESC, c.id LIMIT ${limit}::int`);
-  const time = (value: unknown) => (value === null ? null : iso(Date.parse(String(value))));
-  return rows.map((row) => ({
-    change_id: row.id as string,
-    job_id: jobId,
-    kind: row.kind as string,
-    actor_id: row.actor_id as string | null,
-    at: time(row.at) ?? "",
-    undone_at: time(row.undone_at),
-    annotations: row.annotations as number,
-    summary: row.summary as Record<string, unknown>,
-  }));
-}
-
-/** The job that an edit was made in, or null for none of the workspaces. */
-export async function jobOfChange(
-  database: Database,
-  changeId: string,
-): Promise<{ jobId: string; workspaceId: string } | null> {
-  const { rows } = await database.execute<{ job_id: string; workspace_id: string }>(sql`
-    SELECT c.job_id, j.workspace_id FROM change c JOIN job j ON j.id = c.job_id
-     WHERE c.id = ${changeId}::uuid`);
-  const row = rows[0];
-  return row ? { jobId: row.job_id, workspaceId: row.workspace_id } : null;
-}
-
 /** Whether an annotation `a` is as the edit of the item `i` left it. */
 const AS_LEFT = sql`i.after = ${fieldsOf(sql`a`)}`;
 
@@ -324,14 +287,13 @@ function undoStep(changeId: string, last: string | null, actorId: string): SQL {
 }
 
 /**
- * Removes the class that an edit added, which this transaction undid, where nothing is of it and no
- * undoing could bring back what was.
+ * Removes the classes that an edit added, which this transaction undid, where nothing is of them
+ * and no undoing could bring back what was.
  */
 const dropAdded = (changeId: string): SQL => sql`
-  DELETE FROM job_class k USING change c
+  DELETE FROM job_class k USING change c, LATERAL ${addedBy(sql`c.summary`)} added
    WHERE c.id = ${changeId}::uuid AND c.undone_at = now()::timestamptz(3) AND k.job_id = c.job_id
-     AND k.number = (c.summary->'added'->>'number')::int
-     AND k.name = c.summary->'added'->>'name'
+     AND k.number = (added->>'number')::int AND k.name = added->>'name'
      AND NOT EXISTS (SELECT FROM annotation a
        WHERE a.job_id = k.job_id AND a.class_number = k.number)
      AND NOT EXISTS (SELECT FROM change o JOIN change_item i ON i.change_id = o.id

@@ -173,7 +173,7 @@ const BOX_DIFFERENCE_MAX = 1;
  * `invalid_request` when nothing lies inside, when there is neither, and for a box that is not its
  * polygon's.
  */
-function shapeInside(
+export function shapeInside(
   { bbox, polygon }: Pick<AnnotationEdit, "bbox" | "polygon">,
   size: FrameSize,
 ): Omit<BoxedPolygon, "polygon"> & { polygon: number[] | null } {

@@ -8,13 +8,16 @@ import { Annotation, AnnotationPage, Change } from "../../../../shared/wire/labe
 import { FrameId } from "../../../../shared/wire/vision.ts";
 import { json, jsonBody } from "../../../http/route.ts";
 import { user } from "../../auth/audience.ts";
+import { answerOnce, IdempotencyKey } from "../../auth/idempotency.ts";
 import { allow, callerOf, workspacesOf } from "../../auth/scope.ts";
 import { type Route, route } from "../../base/route.ts";
 import { ClassName } from "../classes.ts";
 import { jobFor, jobId } from "../jobs/access.ts";
 import { annotationFor, annotationId } from "./annotation-access.ts";
+import { Polygon, Revision, TrackId } from "./annotation-fields.ts";
 import { listAnnotations, ORDERS } from "./annotation-pages.ts";
-import { jobOfChange, listChanges, undoChange } from "./changes.ts";
+import { jobOfChange, listChanges } from "./change-pages.ts";
+import { undoChange } from "./changes.ts";
 import { EditRecord, editRecord } from "./edit-record.ts";
 import { deleteAnnotation, drawAnnotation, editAnnotation } from "./edits.ts";
 import { Filter, filterOf } from "./filters.ts";
@@ -24,14 +27,6 @@ const PAGE_MAX = 1_000;
 const CHANGES_MAX = 200;
 const tag = "Review";
 
-/** Corners of polygons lie in frames, or not far out. */
-const COORDINATE_MAX = 1_000_000;
-const Polygon = z
-  .array(z.number().min(-COORDINATE_MAX).max(COORDINATE_MAX))
-  .min(6)
-  .max(20_000)
-  .refine(({ length }) => length % 2 === 0, "must be x and y in turn")
-  .meta({ description: "x and y in turn, pixels; cut to the frame" });
 const EditBody = z
   .strictObject({
     bbox: Bbox.optional().meta({
@@ -43,7 +38,7 @@ const EditBody = z
       .meta({ description: "the box becomes the one around it; null takes it away" }),
     class: ClassName.optional(),
     accepted: z.boolean().nullable().optional(),
-    revision: z.int().min(0).max(2_147_483_647).optional().meta({
+    revision: Revision.optional().meta({
       description: "the revision you saw; the edit is refused when there is a newer one",
     }),
   })
@@ -56,7 +51,7 @@ const DrawBody = z.strictObject({
     description: "the one around the polygon when omitted, and no other where both are given",
   }),
   polygon: Polygon.optional(),
-  track_id: z.int().min(1).max(2_147_483_647).optional().meta({
+  track_id: TrackId.optional().meta({
     description: "the track that the box continues, or begins",
   }),
 });
@@ -110,18 +105,44 @@ export const reviewRoutes: readonly Route[] = [
         "is refused.",
       who: user,
       body: jsonBody(DrawBody),
+      headers: IdempotencyKey,
       answers: { 201: json("the annotation", Annotation) },
-      errors: ["not_found", "state_conflict", "class_exists"],
+      errors: ["not_found", "state_conflict", "class_exists", "idempotency_conflict"],
+    },
+    async (context) => {
+      const parts = context.var.service;
+      const body = context.req.valid("json");
+      const job = await jobFor(context, body.job_id, "annotator");
+      const once = {
+        workspaceId: job.workspaceId,
+        route: "POST /annotations",
+        key: context.req.valid("header")["idempotency-key"],
+        body,
+      };
+      const { body: record } = await answerOnce(parts, once, async () => {
+        const drawn = { ...body, actorId: callerOf(context).accountId };
+        return { status: 201, body: await drawAnnotation(parts.database, job, drawn) };
+      });
+      return context.json(record, 201);
+    },
+  ),
+  route(
+    {
+      call: "GET /annotations/{annotation_id}",
+      operationId: "readAnnotation",
+      tag,
+      summary: "One annotation",
+      description: "Beyond the contract. As the list of its job shows it.",
+      who: user,
+      params: annotationId,
+      answers: { 200: json("the annotation", Annotation) },
+      never: ["forbidden"],
     },
     async (context) => {
       const { database } = context.var.service;
-      const body = context.req.valid("json");
-      const job = await jobFor(context, body.job_id, "annotator");
-      const record = await drawAnnotation(database, job, {
-        ...body,
-        actorId: callerOf(context).accountId,
-      });
-      return context.json(record, 201);
+      const id = context.req.valid("param").annotation_id;
+      const { record } = await annotationFor(database, callerOf(context), id, "viewer");
+      return context.json(record, 200);
     },
   ),
   route(
@@ -141,7 +162,7 @@ export const reviewRoutes: readonly Route[] = [
       const { database } = context.var.service;
       const caller = callerOf(context);
       const id = context.req.valid("param").annotation_id;
-      const annotation = await annotationFor(database, caller, id);
+      const annotation = await annotationFor(database, caller, id, "annotator");
       const change = { ...context.req.valid("json"), actorId: caller.accountId };
       return context.json(await editAnnotation(database, annotation, change), 200);
     },
@@ -161,7 +182,7 @@ export const reviewRoutes: readonly Route[] = [
       const { database } = context.var.service;
       const caller = callerOf(context);
       const id = context.req.valid("param").annotation_id;
-      const { record } = await annotationFor(database, caller, id);
+      const { record } = await annotationFor(database, caller, id, "annotator");
       const deleted = await deleteAnnotation(database, record, caller.accountId);
       return context.json(editRecord(deleted), 200);
     },
@@ -171,16 +192,27 @@ export const reviewRoutes: readonly Route[] = [
       call: "GET /jobs/{job_id}/changes",
       operationId: "listChanges",
       tag,
-      summary: "A job's edits, newest first",
-      description: "Beyond the contract. Who did what, and whether it was undone.",
+      summary: "A job's edits, newest first, or those since a number",
+      description:
+        "Beyond the contract. Who did what, and whether it was undone. With `after_seq`, edits of " +
+        "greater numbers follow in their order, each with the annotations that it touched: ask " +
+        "again with the last `seq` until the answer is empty. An edit that is undone comes once " +
+        "more. What models found is no edit.",
       who: user,
       params: jobId,
-      answers: { 200: json(`the newest ${CHANGES_MAX} edits`, z.array(Change)) },
+      query: z.object({
+        after_seq: whole(0).optional().meta({
+          description: "number of the last edit that was seen, or the job's `edits_seq`",
+        }),
+        limit: whole(1, CHANGES_MAX).default(CHANGES_MAX),
+      }),
+      answers: { 200: json("the edits", z.array(Change)) },
     },
     async (context) => {
       const { database } = context.var.service;
       const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
-      return context.json(await listChanges(database, job.id, CHANGES_MAX), 200);
+      const { after_seq: afterSeq, limit } = context.req.valid("query");
+      return context.json(await listChanges(database, job.id, { afterSeq, limit }), 200);
     },
   ),
   route(

@@ -1,12 +1,14 @@
-// The numbers that tell what changed since: whoever reads what is newer than the number of the last
-// read sees each annotation as it is, and each that went, whatever edits run meanwhile.
+// What changed in a job since: the numbers of its annotations and its log of changes. Whoever reads
+// what is newer than the number of the last read sees each annotation as it is, and each that went,
+// whatever edits run meanwhile.
 
 import { sql } from "drizzle-orm";
-import { beforeAll, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import type { Detection } from "../../../../shared/tasks/tasks.ts";
-import { AnnotationPage, Change, Job } from "../../../../shared/wire/labeling.ts";
+import { type Annotation, AnnotationPage, Change, Job } from "../../../../shared/wire/labeling.ts";
 import { frameId } from "../../../../shared/wire/vision.ts";
 import {
+  colleague,
   labelAs,
   newProject,
   type Person,
@@ -129,6 +131,101 @@ it("renew the number of what repeats an annotation that was rejected", async () 
   await admin.ok("PATCH", `/annotations/${repeat?.duplicate_of}`, { accepted: false });
   const changed = (await newer(id, before)).map((one) => one.id);
   expect(changed.toSorted()).toEqual([repeat?.annotation_id, repeat?.duplicate_of].toSorted());
+});
+
+describe("the log of changes since a number", () => {
+  const changesOf = async (id: string, query: string) =>
+    Change.array().parse(await admin.ok("GET", `/jobs/${id}/changes${query}`));
+
+  it("comes in order, page by page, with what was touched as it is now", async () => {
+    const id = await copyOf();
+    const [first, second, third] = await listed(id);
+    const path = (one?: Annotation) => `/annotations/${one?.annotation_id}`;
+    await admin.ok("PATCH", path(first), { accepted: true });
+    const seen = await seqOf(id);
+    expect(await changesOf(id, `?after_seq=${seen}`)).toEqual([]);
+    await admin.ok("PATCH", path(second), { accepted: false });
+    await admin.ok("PATCH", path(third), { class: "dog" });
+    await admin.ok("DELETE", path(third));
+
+    const news = await changesOf(id, `?after_seq=${seen}`);
+    expect(news.map(({ kind }) => kind)).toEqual(["edit", "edit", "delete"]);
+    const now = await admin.ok("GET", path(second));
+    expect(news).toMatchObject([
+      { rows: [now], deleted: [], annotations: 1 },
+      { rows: [], deleted: [third?.annotation_id] },
+      { rows: [], deleted: [third?.annotation_id] },
+    ]);
+    const pages = [];
+    for (let after = seen, page = news; page.length > 0; after = page.at(-1)?.seq ?? 0) {
+      page = await changesOf(id, `?after_seq=${after}&limit=2`);
+      pages.push(...page);
+    }
+    expect(pages).toEqual(news);
+    // Without a number: the newest first, as they always came.
+    const [newest] = await changesOf(id, "?limit=1");
+    expect(newest).toEqual({ ...news[2], rows: undefined, deleted: undefined });
+  });
+
+  it("has an edit once more that was undone", async () => {
+    const id = await copyOf();
+    const [first] = await listed(id);
+    await admin.ok("DELETE", `/annotations/${first?.annotation_id}`);
+    const [made] = await changesOf(id, "?after_seq=0");
+    await admin.ok("POST", `/changes/${made?.change_id}/undo`);
+    const [undone, ...rest] = await changesOf(id, `?after_seq=${made?.seq}`);
+    expect(rest).toEqual([]);
+    expect(undone).toMatchObject({ change_id: made?.change_id, deleted: [] });
+    expect(undone?.undone_at).not.toBeNull();
+    expect(undone?.rows).toMatchObject([{ annotation_id: first?.annotation_id }]);
+  });
+
+  it("does not show what an edit of very many touched", async () => {
+    const id = await copyOf();
+    const seen = await seqOf(id);
+    await world.visionDatabase.execute(sql`
+      WITH c AS (
+        INSERT INTO change (id, job_id, kind, summary)
+        SELECT gen_random_uuid(), ${id}::uuid, 'review', '{}' RETURNING id)
+      INSERT INTO change_item (change_id, annotation_id)
+      SELECT c.id, gen_random_uuid() FROM c, generate_series(1, 201)`);
+    expect(await changesOf(id, `?after_seq=${seen}`)).toMatchObject([
+      { annotations: 201, rows: null, deleted: null },
+    ]);
+  });
+
+  it.each(["after_seq=-1", "after_seq=x", "limit=0", "limit=201"])("refuses %s", async (query) => {
+    const refused = await admin.refused("GET", `/jobs/${template}/changes?${query}`);
+    expect(refused).toEqual([422, "invalid_request"]);
+  });
+});
+
+describe("one annotation", () => {
+  it("is read by viewers as its job's list has it", async () => {
+    const [first] = await listed(template);
+    const viewer = await colleague(world, admin, "viewer");
+    const path = `/annotations/${first?.annotation_id}`;
+    expect(await viewer.ok("GET", path)).toEqual(first);
+    const unknown = `/annotations/${crypto.randomUUID()}`;
+    expect(await viewer.refused("GET", unknown)).toEqual([404, "not_found"]);
+  });
+
+  it("is drawn once under a key, however often it is asked for", async () => {
+    const id = await copyOf();
+    const count = (await listed(id)).length;
+    const body = { job_id: id, frame_id: frameId(videoId, 0), class: "car", bbox: [1, 1, 9, 9] };
+    const key = { "Idempotency-Key": crypto.randomUUID() };
+    const drawn = await Promise.all(
+      [1, 2, 3].map(() => admin.ok<Annotation>("POST", "/annotations", body, key)),
+    );
+    expect(drawn).toEqual([drawn[0], drawn[0], drawn[0]]);
+    expect(await listed(id)).toHaveLength(count + 1);
+    const other = { ...body, class: "person" };
+    const refused = await admin.refused("POST", "/annotations", other, key);
+    expect(refused).toEqual([409, "idempotency_conflict"]);
+    await admin.ok("POST", "/annotations", body);
+    expect(await listed(id)).toHaveLength(count + 2);
+  });
 });
 
 it("leave nothing out for a reader amid edits of many people", async () => {
