@@ -125,7 +125,8 @@ export function rebase(row: EditRow, theirs: Box, { strict }: { strict: boolean 
   const { before, after } = row;
   if (after === null) {
     // A deletion was meant for the whole box: whoever changed any of it is asked.
-    const isUntouched = before && touched(before).every((name) => isSame(name, before, theirs));
+    const isUntouched =
+      !strict && before && touched(before).every((name) => isSame(name, before, theirs));
     const own = { ...row, revision: theirs.revision };
     return isUntouched ? { kind: "resent", row: own } : { kind: "conflict" };
   }

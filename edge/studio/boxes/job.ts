@@ -57,6 +57,7 @@ export class JobBoxes {
     this.outbox = new Outbox(job, ports, {
       takeOutcomes: (outcomes, seq) => this.#takeOutcomes(outcomes, seq),
       changed: (ids) => this.#mirror(ids),
+      behind: (since) => void this.#feed.refresh(since),
       takeSteps: () => this.history.takeChanges(),
     });
     this.#feed = new Feed(ports, {

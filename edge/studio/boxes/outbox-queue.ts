@@ -3,7 +3,7 @@
 // Changes of one annotation are sent one after the other; those of others never wait for them.
 
 import type { Annotation } from "../../../shared/wire/labeling.ts";
-import { type BoxFields, boxOf } from "./box.ts";
+import { type BoxFields, boxOf, FIELD_NAMES, isSame } from "./box.ts";
 import { compose, type EditRow, isIdle, rebase, withBefore } from "./edit.ts";
 
 /** Why people have to decide about a change. */
@@ -94,6 +94,11 @@ export class OutboxQueue {
     return this.#byId.keys();
   }
 
+  /** All entries that wait. */
+  waiting(): Iterable<OutboxEntry> {
+    return this.#waiting.values();
+  }
+
   has(key: string): boolean {
     return this.#waiting.has(key) || this.#cards.has(key);
   }
@@ -172,10 +177,31 @@ export class OutboxQueue {
     return { put: this.#advance(entry, revision), remove: [entry.key], outcomes: [outcome] };
   }
 
+  /** Forgets an entry whose annotation is as it wants it, by somebody else's hand. */
   #dropped(entry: OutboxEntry, theirs: Annotation | null): QueueChange {
     this.remove(entry.key);
-    const put = theirs ? this.#advance(entry, theirs.revision) : [];
-    return { put, remove: [entry.key], outcomes: [{ kind: "dropped", entry, theirs }] };
+    const change: QueueChange = {
+      put: [],
+      remove: [entry.key],
+      outcomes: [{ kind: "dropped", entry, theirs }],
+    };
+    const [next, after] = this.waitingFor(entry.row.id);
+    if (next?.follows !== entry.key) return change;
+    if (!next.strict) {
+      if (theirs) change.put.push(...this.#advance(entry, theirs.revision));
+      return change;
+    }
+    // It would undo what is not of this person. What comes after it stays at its old revision, at
+    // which the server tells the two apart.
+    this.remove(next.key);
+    change.remove.push(next.key);
+    change.outcomes.push({ kind: "dropped", entry: next, theirs });
+    if (after?.follows === next.key) {
+      const freed = { ...after, follows: null };
+      this.put(freed);
+      change.put.push(freed);
+    }
+    return change;
   }
 
   #conflict(entry: OutboxEntry, theirs: Annotation, newId: () => string): QueueChange {
@@ -186,7 +212,24 @@ export class OutboxQueue {
     }
     const again = { ...entry, row: rebased.row, edit_id: newId(), follows: null };
     this.put(again);
-    return { put: [again], remove: [], outcomes: [{ kind: "rebased", entry: again, theirs }] };
+    const put = [again, ...this.#restoring(entry.row, rebased.row)];
+    return { put, remove: [], outcomes: [{ kind: "rebased", entry: again, theirs }] };
+  }
+
+  /** Undos that wait behind a rebased row and that now restore what others left, not what was. */
+  #restoring({ id, before }: EditRow, rebased: EditRow): OutboxEntry[] {
+    const left = rebased.before ?? {};
+    const own = this.waitingFor(id).flatMap((later) => {
+      const { after } = later.row;
+      if (!later.strict || !after || !before) return [];
+      const restored = FIELD_NAMES.filter(
+        (name) => name in after && name in before && isSame(name, after, before) && name in left,
+      );
+      const values = Object.fromEntries(restored.map((name) => [name, left[name]]));
+      return { ...later, row: { ...later.row, after: { ...after, ...values } } };
+    });
+    for (const entry of own) this.put(entry);
+    return own;
   }
 
   /** A card of an entry and of all that waits after it for the same annotation. */

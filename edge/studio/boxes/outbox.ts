@@ -49,6 +49,8 @@ export interface OutboxOwner {
   takeOutcomes(outcomes: readonly Outcome[], editsSeq: number): void;
   /** Other tabs' entries came or the state changed. */
   changed(ids: readonly string[]): void;
+  /** Changes of the server after a number were missed. */
+  behind(since: number): void;
   /** Steps to store in the same transaction. */
   takeSteps(): StepChanges;
 }
@@ -134,6 +136,8 @@ export class Outbox {
       if (signal.aborted) return;
       await this.#readAgain();
       this.#isSender = true;
+      // The tab that sent before may have ended before it could tell what was answered.
+      channel.post({ kind: "hello" });
       this.#wake();
       await new Promise((done) => signal.addEventListener("abort", done));
     };
@@ -184,21 +188,30 @@ export class Outbox {
     }
   }
 
-  /** Takes up stored entries that this tab does not know. */
+  /**
+   * Takes up stored entries that this tab does not know, and forgets those that another tab had
+   * answered before it could tell.
+   */
   async #readAgain(): Promise<void> {
     const removed = this.#removed;
     await this.written();
+    const known = this.status.stored ? [...this.queue.waiting()] : [];
+    const stored = known.filter(({ key }) => !this.#unstored.has(key));
     const { entries } = await this.#readStore();
     // What was answered while the store was read is no news.
     if (removed !== this.#removed) return this.#readAgain();
     const news = entries.filter(({ key }) => !this.queue.has(key));
     for (const entry of news) this.queue.put({ ...entry, tried: true });
-    this.#owner.changed(news.map(({ row }) => row.id));
+    const keys = new Set(entries.map(({ key }) => key));
+    const gone = stored.filter(({ key }) => this.#isReadable && !keys.has(key));
+    for (const { key } of gone) this.queue.remove(key);
+    this.#owner.changed([...news, ...gone].map(({ row }) => row.id));
+    if (gone.length > 0) this.#owner.behind(Math.min(...gone.map(({ since }) => since)));
   }
 
   #hear(message: TabMessage): void {
     if (message.kind === "hello") {
-      if (this.#isSender) void this.#readAgain().then(() => this.#wake());
+      void this.#readAgain().then(() => this.#wake());
       return;
     }
     if (message.kind !== "change") {
@@ -332,8 +345,8 @@ export class Outbox {
     this.#failures = 0;
     this.#batchMax = Math.min(BATCH_MAX, this.#batchMax * 2);
     this.#owner.takeOutcomes(all.outcomes, edits_seq);
-    void this.#store(all);
-    this.#tell(all, edits_seq);
+    // Stored first: a tab that opens meanwhile finds it there, or hears of it.
+    void this.#store(all).then(() => this.#tell(all, edits_seq));
     this.#owner.changed(all.outcomes.map(({ entry }) => entry.row.id));
   }
 }

@@ -20,7 +20,7 @@ function split<Value>(values: ReadonlyMap<string, Value | null>) {
 }
 
 export class StoreWriter {
-  /** Whether the last write succeeded. */
+  /** Whether all is stored that was written; what a write could not store goes into the next one. */
   isStored = true;
   readonly #job: string;
   readonly #store: OutboxStore;
@@ -57,6 +57,11 @@ export class StoreWriter {
       this.isStored = true;
     } catch {
       this.isStored = false;
+      const next = this.#next;
+      this.#next = {
+        entries: new Map([...entries, ...next.entries]),
+        steps: new Map([...steps, ...next.steps]),
+      };
     }
   }
 }
