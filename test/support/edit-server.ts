@@ -81,9 +81,10 @@ export class EditServer {
     const results = edits.map((edit) => {
       const known = this.answers.get(edit.edit_id);
       const result = known ?? this.#answer(actor, edit);
-      if (!known) {
+      // Only what was applied is remembered.
+      if (!known && result.status === "applied") {
         this.answers.set(edit.edit_id, result);
-        if (result.status === "applied") changed.add(edit.annotation_id);
+        changed.add(edit.annotation_id);
       }
       return result;
     });

@@ -8,7 +8,8 @@ import { JobBoxes, type JobPorts } from "../../edge/studio/boxes/job.ts";
 import type { TabMessage } from "../../edge/studio/boxes/outbox.ts";
 import type { OutboxEntry } from "../../edge/studio/boxes/outbox-queue.ts";
 import { memoryStore, type OutboxStore } from "../../edge/studio/boxes/outbox-store.ts";
-import { type EditServer, JOB } from "./edit-server.ts";
+import { dice } from "./dice.ts";
+import { EditServer, JOB } from "./edit-server.ts";
 
 /** Time that passes when nothing else is left to do. */
 export class VirtualTime {
@@ -81,6 +82,18 @@ export interface Scenario {
   server: EditServer;
   random: () => number;
   faults: Faults;
+}
+
+/** Id of a box that the server has from the start. */
+export const boxId = (index: number) =>
+  `00000000-0000-7000-8000-${String(index).padStart(12, "0")}`;
+
+/** A job with boxes of a model; numbers repeat with the seed. */
+export function scenarioOf(seed: number, boxes: number, faults = NO_FAULTS): Scenario {
+  const random = dice(seed);
+  const server = new EditServer(random);
+  for (let index = 0; index < boxes; index++) server.seed(boxId(index));
+  return { time: new VirtualTime(), server, random, faults };
 }
 
 /** A tab with the job open. */
@@ -213,10 +226,16 @@ export class Browser {
     this.scenario = scenario;
   }
 
-  /** Opens the job in a tab of its own; time has to pass until it is loaded. */
-  open(): { tab: Tab; opened: Promise<void> } {
+  /** Opens the job in a tab of its own, which takes time. */
+  async open(): Promise<Tab> {
     const tab = new Tab(this);
-    return { tab, opened: tab.job.open() };
+    let isOpen = false;
+    const opened = tab.job.open().then(() => {
+      isOpen = true;
+    });
+    while (!isOpen) await this.scenario.time.pass(100);
+    await opened;
+    return tab;
   }
 
   async write(...[job, change]: Parameters<OutboxStore["write"]>): Promise<void> {

@@ -37,6 +37,13 @@ export interface Card {
 /** What is told to subscribers: annotations that look different; null: any may. */
 export type Notice = { ids: ReadonlySet<string> | null };
 
+/** The box around a polygon. */
+function around(polygon: readonly number[]): BoxFields["bbox"] {
+  const [xs, ys] = [0, 1].map((axis) => polygon.filter((_, index) => index % 2 === axis));
+  const [x, y] = [xs ?? [], ys ?? []];
+  return [Math.min(...x), Math.min(...y), Math.max(...x), Math.max(...y)];
+}
+
 export class JobBoxes {
   readonly table = new BoxTable();
   readonly slicer = new Slicer(this.table);
@@ -199,7 +206,8 @@ export class JobBoxes {
     if (after === null) return { id, revision, before: fields, after: null };
     const wanted: Partial<BoxFields> = { ...after };
     delete wanted.frame_id;
-    // A box that is moved by hand is no more that of its polygon.
+    // The box is the one around a new polygon; one that is moved by hand is no more that of its own.
+    if (wanted.polygon && !wanted.bbox) wanted.bbox = around(wanted.polygon);
     if (wanted.bbox && !wanted.polygon && box.polygon !== null) wanted.polygon = null;
     const names = FIELD_NAMES.filter((name) => name in wanted && !isSame(name, fields, wanted));
     if (names.length === 0) return null;

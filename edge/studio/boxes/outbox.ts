@@ -171,7 +171,7 @@ export class Outbox {
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
     this.#isBackingOff = false;
-    this.#wake();
+    void this.#flush();
   }
 
   /** Resolves when all changes so far are stored. */
@@ -258,14 +258,17 @@ export class Outbox {
     return this.queue.heads(max, ({ key }) => !this.#unstored.has(key));
   }
 
+  /** Whether a request may go out now, as far as this tab is concerned. */
+  get #maySend(): boolean {
+    const isOn = this.#isSender && !this.#signedOut && !this.#stop.signal.aborted;
+    return isOn && !this.#isSending && !this.#isBackingOff;
+  }
+
   #wake(): void {
-    const isIdle = this.#isSender && !this.#isSending && !this.#signedOut && !this.#isBackingOff;
-    if (!isIdle || this.#stop.signal.aborted || this.#ready(1).length === 0) return;
-    if (this.queue.size >= BATCH_EARLY) {
-      this.#cancelTimer?.();
-      this.#cancelTimer = undefined;
-      void this.#flush();
-    } else this.#cancelTimer ??= this.#later(BATCH_DELAY_MS, () => void this.#flush());
+    if (!this.#maySend) return;
+    const ready = this.#ready(BATCH_EARLY).length;
+    if (ready >= BATCH_EARLY) this.retry();
+    else if (ready > 0) this.#cancelTimer ??= this.#later(BATCH_DELAY_MS, () => this.#flush());
   }
 
   #later(milliseconds: number, call: () => void): () => void {
@@ -276,8 +279,8 @@ export class Outbox {
   }
 
   async #flush(): Promise<void> {
-    const batch = this.#ready(this.#batchMax);
-    if (batch.length === 0 || this.#isSending) return;
+    const batch = this.#maySend ? this.#ready(this.#batchMax) : [];
+    if (batch.length === 0) return;
     this.#isSending = true;
     const requests = batch.map(({ row, edit_id }) => requestOf(row, edit_id));
     const reply = await exchangeEdits(this.#job, requests, this.#ports);

@@ -7,15 +7,15 @@ import type { Box, BoxFields } from "../../../edge/studio/boxes/box.ts";
 import { fieldsOf, isSame } from "../../../edge/studio/boxes/box.ts";
 import { compose, type EditRow } from "../../../edge/studio/boxes/edit.ts";
 import type { OutboxEntry } from "../../../edge/studio/boxes/outbox-queue.ts";
-import { dice } from "../../support/dice.ts";
-import { EditServer, REFUSED_CLASS, VIDEO } from "../../support/edit-server.ts";
+import { type EditServer, REFUSED_CLASS, VIDEO } from "../../support/edit-server.ts";
 import {
   Browser,
+  boxId,
   type Faults,
   NO_FAULTS,
   type Scenario,
+  scenarioOf,
   type Tab,
-  VirtualTime,
 } from "../../support/studio-browser.ts";
 
 const BOXES = 6;
@@ -27,15 +27,6 @@ const FAULTS: Faults = {
   delay: 300,
 };
 const LONG_MS = 3_600_000;
-
-const idOf = (index: number) => `00000000-0000-7000-8000-${String(index).padStart(12, "0")}`;
-
-function scenarioOf(seed: number, faults: Faults): Scenario {
-  const random = dice(seed);
-  const server = new EditServer(random);
-  for (let index = 0; index < BOXES; index++) server.seed(idOf(index));
-  return { time: new VirtualTime(), server, random, faults };
-}
 
 /** A box as both sides must have it. */
 const plain = (box: Box) => ({ ...fieldsOf(box), polygon: null, revision: box.revision });
@@ -115,14 +106,7 @@ class Reviewer {
   }
 
   async open(): Promise<void> {
-    const { tab, opened } = this.browser.open();
-    let isOpen = false;
-    void opened.then(() => {
-      isOpen = true;
-    });
-    for (let tries = 0; !isOpen && tries < 100; tries++) await this.browser.scenario.time.pass(100);
-    expect(isOpen).toBe(true);
-    this.tabs.push(tab);
+    this.tabs.push(await this.browser.open());
   }
 
   get tab(): Tab {
@@ -131,8 +115,8 @@ class Reviewer {
 
   async make(move: Exclude<Move, { kind: "pass" }>): Promise<void> {
     const { job } = this.tab;
-    if (move.kind === "set") job.commit([{ id: idOf(move.box), after: move.fields }], "set");
-    else if (move.kind === "delete") job.commit([{ id: idOf(move.box), after: null }], "delete");
+    if (move.kind === "set") job.commit([{ id: boxId(move.box), after: move.fields }], "set");
+    else if (move.kind === "delete") job.commit([{ id: boxId(move.box), after: null }], "delete");
     else if (move.kind === "draw") {
       const bbox = [1, 2, 3, 4] as const;
       const drawn = { class: "bag", bbox, polygon: null, accepted: true, track_id: null };
@@ -202,7 +186,7 @@ class Reviewer {
 }
 
 async function play(seed: number, moves: readonly Move[], faults: Faults) {
-  const scenario = scenarioOf(seed, faults);
+  const scenario = scenarioOf(seed, BOXES, faults);
   const reviewers = [new Reviewer("ann", scenario), new Reviewer("mara", scenario)] as const;
   for (const reviewer of reviewers) await reviewer.open();
   for (const one of moves) {
@@ -259,7 +243,7 @@ describe("two reviewers", () => {
 
 describe("10,000 edits over a connection that fails", () => {
   it("are applied once each", async () => {
-    const scenario = scenarioOf(5, FAULTS);
+    const scenario = scenarioOf(5, BOXES, FAULTS);
     const { server, time, random } = scenario;
     const reviewer = new Reviewer("ann", scenario);
     await reviewer.open();
