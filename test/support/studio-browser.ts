@@ -1,5 +1,5 @@
-// Browsers that work on a job in virtual time: tabs that can be killed at any moment, one storage and
-// one lock a browser, and a connection that loses, doubles and delays requests and answers.
+// Browsers that work on a job in virtual time: tabs that can be killed at any moment, one storage
+// and one lock a browser, and a connection that loses, doubles and delays requests and answers.
 
 import type { EditRequest } from "../../edge/studio/boxes/edit.ts";
 import type { Reply } from "../../edge/studio/boxes/edits-exchange.ts";

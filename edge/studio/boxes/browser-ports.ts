@@ -1,5 +1,5 @@
-// The outbox's ports in a browser, but for the request itself: timers, a lock and a channel among the
-// tabs of one account, and storage.
+// The outbox's ports in a browser, but for the request itself: timers, a lock and a channel among
+// the tabs of one account, and storage.
 
 import { uuidSource } from "./identity.ts";
 import { indexedStore } from "./indexed-store.ts";

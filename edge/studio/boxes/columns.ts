@@ -1,6 +1,6 @@
-// The boxes of a job as a struct of arrays, as the server streams them: 53 bytes a row, 100,000 rows
-// and more. A row keeps its index for as long as the table lives, also after its deletion, so a
-// page may hold indexes while others edit.
+// The boxes of a job as a struct of arrays, as the server streams them: 53 bytes a row, 100,000
+// rows and more. A row keeps its index for as long as the table lives, also after its deletion, so
+// a page may hold indexes while others edit.
 
 import { type Box, frameOf } from "./box.ts";
 
@@ -253,7 +253,9 @@ export class BoxTable {
     this.version += 1;
   }
 
-  /** The row of an id, which is a new one, marked as deleted until it is written, or a known one. */
+  /**
+   * The row of an id, which is a new one, marked as deleted until it is written, or a known one.
+   */
   #rowOf(id: string): number {
     const known = this.#indexes.get(id);
     if (known !== undefined) return known;

@@ -1,5 +1,5 @@
-// An edit of boxes as pure data, and what can be done with one: applied, inverted, composed with the
-// one after it, rebased onto somebody else's change, written as rows of a request.
+// An edit of boxes as pure data, and what can be done with one: applied, inverted, composed with
+// the one after it, rebased onto somebody else's change, written as rows of a request.
 
 import { type Box, type BoxFields, FIELD_NAMES, isSame } from "./box.ts";
 
@@ -36,7 +36,9 @@ export interface EditRequest {
 const touched = (fields: Readonly<Partial<BoxFields>>) =>
   FIELD_NAMES.filter((name) => name in fields);
 
-/** A box after a row of an edit; null: there is none. What is gone stays gone but for a creation. */
+/**
+ * A box after a row of an edit; null: there is none. What is gone stays gone but for a creation.
+ */
 export function appliedRow(box: Box | null, row: EditRow): Box | null {
   if (row.after === null) return null;
   if (box) return { ...box, ...row.after, keyframe: box.keyframe || "bbox" in row.after };

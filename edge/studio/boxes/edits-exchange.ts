@@ -1,5 +1,5 @@
-// One request of the outbox and its answer: what arrived, how long the server asks to wait, and what
-// of the body can be used.
+// One request of the outbox and its answer: what arrived, how long the server asks to wait, and
+// what of the body can be used.
 
 import type { EditRequest } from "./edit.ts";
 import type { EditResult } from "./outbox-queue.ts";

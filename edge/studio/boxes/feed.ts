@@ -15,8 +15,8 @@ export interface FeedEvent {
 /** What the feed needs of the world. */
 export interface FeedPorts {
   /**
-   * Reads `GET /jobs/{job}/annotations.columns` after a number, or the whole job for null; the whole
-   * too where a difference would not do.
+   * Reads `GET /jobs/{job}/annotations.columns` after a number, or the whole job for null; the
+   * whole too where a difference would not do.
    */
   columns(after: number | null): Promise<ColumnAnswer>;
   after(milliseconds: number, call: () => void): () => void;

@@ -1,6 +1,6 @@
 // What a person did in a job and can undo, up to 500 steps. A step knows the revision that it made
-// of each annotation; its inverse is sent at that revision, so it can undo nobody else's work. Steps
-// outlive the page: changes to them are stored in one transaction with the outbox.
+// of each annotation; its inverse is sent at that revision, so it can undo nobody else's work.
+// Steps outlive the page: changes to them are stored in one transaction with the outbox.
 
 import type { Edit, EditRow } from "./edit.ts";
 

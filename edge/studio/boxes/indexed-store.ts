@@ -1,5 +1,5 @@
-// The outbox in this browser's IndexedDB: entries and steps by job and key, so that a job's are read
-// in their order. One write is one transaction, as durable as the disk.
+// The outbox in this browser's IndexedDB: entries and steps by job and key, so that a job's are
+// read in their order. One write is one transaction, as durable as the disk.
 
 import type { Step } from "./history.ts";
 import type { OutboxEntry } from "./outbox-queue.ts";

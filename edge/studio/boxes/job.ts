@@ -1,6 +1,6 @@
-// The boxes of a job while people work on them: the server's rows, under the changes that wait in the
-// outbox. The table shows both together; rows with a waiting change keep the server's own row beside
-// them, which others go on changing. Whoever shows boxes subscribes and reads the table.
+// The boxes of a job while people work on them: the server's rows, under the changes that wait in
+// the outbox. The table shows both together; rows with a waiting change keep the server's own row
+// beside them, which others go on changing. Whoever shows boxes subscribes and reads the table.
 
 import type { Annotation } from "../../../shared/wire/labeling.ts";
 import { type Box, type BoxFields, boxOf, FIELD_NAMES, fieldsOf, isSame } from "./box.ts";
@@ -34,7 +34,7 @@ export interface Card {
   detail: string;
 }
 
-/** What is told to subscribers: annotations that look different; null: any may. */
+/** What subscribers are told: annotations that look different; null where all may. */
 export type Notice = { ids: ReadonlySet<string> | null };
 
 /** The box around a polygon. */
@@ -90,7 +90,9 @@ export class JobBoxes {
     this.#listeners.clear();
   }
 
-  /** Calls back after each change of boxes, cards, history or status, until the result is called. */
+  /**
+   * Calls back after each change of boxes, cards, history or status, until the result is called.
+   */
   subscribe(listener: (notice: Notice) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -206,7 +208,8 @@ export class JobBoxes {
     if (after === null) return { id, revision, before: fields, after: null };
     const wanted: Partial<BoxFields> = { ...after };
     delete wanted.frame_id;
-    // The box is the one around a new polygon; one that is moved by hand is no more that of its own.
+    // The box is the one around a new polygon; one that is moved by hand is no more that of its
+    // own.
     if (wanted.polygon && !wanted.bbox) wanted.bbox = around(wanted.polygon);
     if (wanted.bbox && !wanted.polygon && box.polygon !== null) wanted.polygon = null;
     const names = FIELD_NAMES.filter((name) => name in wanted && !isSame(name, fields, wanted));

@@ -1,6 +1,7 @@
-// The order of an outbox as pure state: which changes of annotations wait, which of them may be sent
-// now, what an answer makes of one and of those after it, and which ones people have to decide.
-// Changes of one annotation are sent one after the other; those of others never wait for them.
+// The order of an outbox as pure state: which changes of annotations wait, which of them may be
+// sent now, what an answer makes of one and of those after it, and which ones people have to
+// decide. Changes of one annotation are sent one after the other; those of others never wait for
+// them.
 
 import type { Annotation } from "../../../shared/wire/labeling.ts";
 import { type BoxFields, boxOf, FIELD_NAMES, isSame } from "./box.ts";
@@ -28,7 +29,7 @@ export interface OutboxEntry {
   row: EditRow;
   /** The box in full once the change took place, to draw it again; null where it deletes. */
   whole: BoxFields | null;
-  /** An undo: any change of others in between is shown to people. */
+  /** It is an undo, which people are asked about after every change of others in between. */
   strict: boolean;
   /** Key of the change of the same annotation that it was made after, while that one waits. */
   follows: string | null;

@@ -1,5 +1,6 @@
-// Where an outbox keeps what must outlive the page: entries that the server has not answered, cards,
-// and the steps that can be undone. One write is one transaction: all of it is stored or nothing.
+// Where an outbox keeps what must outlive the page: entries that the server has not answered,
+// cards, and the steps that can be undone. One write is one transaction: all of it is stored or
+// nothing.
 
 import type { Step, StepChanges } from "./history.ts";
 import type { OutboxEntry } from "./outbox-queue.ts";

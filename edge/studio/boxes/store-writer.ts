@@ -1,5 +1,5 @@
-// Writes of one outbox to its storage: one transaction at a time, into which everything goes that was
-// handed in while the one before was on its way.
+// Writes of one outbox to its storage: one transaction at a time, into which everything goes that
+// was handed in while the one before was on its way.
 
 import type { Step } from "./history.ts";
 import type { OutboxEntry } from "./outbox-queue.ts";
@@ -20,7 +20,9 @@ function split<Value>(values: ReadonlyMap<string, Value | null>) {
 }
 
 export class StoreWriter {
-  /** Whether all is stored that was written; what a write could not store goes into the next one. */
+  /**
+   * Whether all is stored that was written; what a write could not store goes into the next one.
+   */
   isStored = true;
   readonly #job: string;
   readonly #store: OutboxStore;

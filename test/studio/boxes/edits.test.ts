@@ -1,6 +1,6 @@
-// Edits as pure data, the ids that they get, and the steps that can be undone. Goal: an inverse takes
-// back all of its edit, a composition is both edits in turn, and a rebase never touches a field that
-// somebody else changed.
+// Edits as pure data, the ids that they get, and the steps that can be undone. Goal: an inverse
+// takes back all of its edit, a composition is both edits in turn, and a rebase never touches a
+// field that somebody else changed.
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
