@@ -1,7 +1,7 @@
 // Identifiers made by the client: UUIDs of version 7, which sort in the order in which they were
 // made, also within one millisecond.
 
-import { uuidOf } from "./columns.ts";
+import { uuidsOf } from "./columns.ts";
 
 const SEQUENCE_MAX = 0xfff;
 
@@ -25,6 +25,6 @@ export function uuidSource(now: () => number, random: () => number): () => strin
     bytes[6] = 0x70 | (sequence >>> 8);
     bytes[7] = sequence & 0xff;
     bytes[8] = 0x80 | ((bytes[8] as number) & 0x3f);
-    return uuidOf(bytes);
+    return uuidsOf(bytes)[0] as string;
   };
 }

@@ -4,7 +4,7 @@
 
 import type { Annotation } from "../../../shared/wire/labeling.ts";
 import { type Box, type BoxFields, boxOf, FIELD_NAMES, fieldsOf, isSame } from "./box.ts";
-import { BoxTable, type ColumnAnswer, uuidOf } from "./columns.ts";
+import { BoxTable, type ColumnAnswer, uuidsOf } from "./columns.ts";
 import { appliedRow, type Edit, type EditRow, invert } from "./edit.ts";
 import { Feed, type FeedEvent, type FeedPorts } from "./feed.ts";
 import { History } from "./history.ts";
@@ -345,9 +345,7 @@ export class JobBoxes {
     }
     for (let index = 0; index < rows.size; index++) this.#takeBox(rows.read(index), seq);
     // A row that is told as deleted too was deleted after it was sent.
-    for (let offset = 0; offset < answer.deleted.length; offset += 16) {
-      this.#takeDeletion(uuidOf(answer.deleted, offset), seq);
-    }
+    for (const id of uuidsOf(answer.deleted)) this.#takeDeletion(id, seq);
     this.#notify(null);
   }
 

@@ -75,10 +75,15 @@ const bounds = ({ from, to }: BoxFilter) => ({
 function withinBounds(table: BoxTable, rows: Uint32Array, filter: BoxFilter): Uint32Array {
   const { min, max } = bounds(filter);
   const { confidence } = table.columns;
-  return rows.filter((row) => {
+  const within = new Uint32Array(rows.length);
+  let count = 0;
+  for (const row of rows) {
     const value = confidence[row] as number;
-    return value >= min && value <= max;
-  });
+    if (value < min || value > max) continue;
+    within[count] = row;
+    count += 1;
+  }
+  return within.subarray(0, count);
 }
 
 /** One entry a number of a column: whether a list of names has it; all where there is no list. */

@@ -10,7 +10,7 @@ import {
   fromConfidence,
   SOURCES,
   toConfidence,
-  uuidOf,
+  uuidsOf,
 } from "../../../edge/studio/boxes/columns.ts";
 import { histograms, ReviewCurve, shareOf } from "../../../edge/studio/boxes/review-figures.ts";
 import { type BoxFilter, type BoxSort, Slicer } from "../../../edge/studio/boxes/slice.ts";
@@ -169,8 +169,8 @@ describe("a table of boxes", () => {
   });
 
   it("writes ids as text", () => {
-    const bytes = Buffer.from(`ff${VIDEO.replaceAll("-", "")}`, "hex");
-    expect(uuidOf(bytes, 1)).toBe(VIDEO);
+    const bytes = Buffer.from(VIDEOS.join("").replaceAll("-", ""), "hex");
+    expect(uuidsOf(bytes)).toEqual(VIDEOS);
   });
 });
 

@@ -1,7 +1,7 @@
-// The outbox in a real browser: storage, lock and channel among tabs. Goal: what a closed tab left is
-// sent by the next one, once, and two open tabs act as one.
+// The outbox in a real browser: storage, lock and channel among tabs. Goal: what a closed tab left
+// is sent by the next one, once, and two open tabs act as one.
 
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { build } from "esbuild";
 import type { BrowserContext, Page } from "playwright-core";
 import { beforeAll, describe, expect, it } from "vitest";
@@ -9,7 +9,7 @@ import { hasChromium, openWindow } from "../../support/browser.ts";
 import { dice } from "../../support/dice.ts";
 import { EditServer, JOB, VIDEO } from "../../support/edit-server.ts";
 
-const BOXES = join(import.meta.dirname, "../../../edge/studio/boxes");
+const PORTS = join(import.meta.dirname, "../../../edge/studio/boxes/browser-ports.ts");
 const ORIGIN = "http://localhost:1";
 
 /** Opens an empty job over the real ports; its page has it as `job`. */
@@ -32,7 +32,7 @@ globalThis.opened = globalThis.job.open();
 let script = "";
 beforeAll(async () => {
   const { outputFiles, metafile } = await build({
-    stdin: { contents: SCRIPT, resolveDir: BOXES, loader: "ts" },
+    stdin: { contents: SCRIPT, resolveDir: dirname(PORTS), loader: "ts" },
     bundle: true,
     format: "iife",
     minify: true,
