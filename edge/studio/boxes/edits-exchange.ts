@@ -79,8 +79,21 @@ export function answersOf(body: unknown): EditsReply {
   return { edits_seq: 0, results: [] };
 }
 
-/** Code and detail of an error's body. */
+/** Code and detail of an error's body; empty where it is none of the service's. */
 export function errorOf(body: unknown): { code: string; detail: string } {
   const { code, detail } = (body ?? {}) as { code?: unknown; detail?: unknown };
-  return { code: String(code ?? "refused"), detail: String(detail ?? "") };
+  return { code: String(code ?? ""), detail: String(detail ?? "") };
 }
+
+/** Whether the same request may be taken later. */
+export function isTemporary({ status, body }: Exchange): boolean {
+  if (status === 429 || status >= 500) return true;
+  // A proxy's refusal says nothing of the edits, but for one of their size.
+  const isProxys = status >= 400 && errorOf(body).code === "";
+  const isOldRelease = errorOf(body).code === "route_not_found";
+  return isOldRelease || (isProxys && status !== 401 && status !== 413);
+}
+
+/** Whether somebody has to sign in before anything is taken. */
+export const isSignedOut = ({ status, body }: Exchange): boolean =>
+  status === 401 || errorOf(body).code === "form_refused";

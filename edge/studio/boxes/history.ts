@@ -37,6 +37,8 @@ export interface RowOutcome {
 }
 
 export const STEPS_MAX = 500;
+/** Steps of more rows are stored as they begin and once all is answered, not with each answer. */
+const OFTEN_STORED_ROWS_MAX = 1_000;
 
 export class History {
   readonly #stacks: Record<Step["stack"], Step[]> = { undo: [], redo: [] };
@@ -44,6 +46,8 @@ export class History {
   /** Rows of both stacks by annotation. */
   readonly #byId = new Map<string, StepRow[]>();
   readonly #stepOfRow = new Map<StepRow, Step>();
+  /** Rows of each step that are not answered. */
+  readonly #open = new Map<Step, number>();
   /** Steps to store by their key; null: to forget. */
   readonly #changed = new Map<string, Step | null>();
 
@@ -101,6 +105,7 @@ export class History {
       own.before = sent.before;
       this.#setMade(own, made);
     } else {
+      if (own.made === null) this.#open.set(step, (this.#open.get(step) ?? 0) - 1);
       step.rows = step.rows.filter((row) => row !== own);
       this.#forget(own);
       if (step.rows.length === 0) this.#drop(step);
@@ -112,7 +117,7 @@ export class History {
   takeChanges(): StepChanges {
     const changes: StepChanges = { put: [], remove: [] };
     for (const [key, step] of this.#changed) {
-      if (step) changes.put.push(structuredClone(step));
+      if (step) changes.put.push(step);
       else changes.remove.push(key);
     }
     this.#changed.clear();
@@ -120,9 +125,13 @@ export class History {
   }
 
   #setMade(row: StepRow, made: number): void {
-    row.made = made;
     const step = this.#stepOfRow.get(row);
-    if (step) this.#changed.set(step.key, step);
+    const open = step ? (this.#open.get(step) ?? 0) - Number(row.made === null) : 0;
+    row.made = made;
+    if (!step) return;
+    this.#open.set(step, open);
+    const isOften = step.rows.length <= OFTEN_STORED_ROWS_MAX;
+    if (isOften || open === 0) this.#changed.set(step.key, step);
   }
 
   #push(edit: Edit, stack: Step["stack"]): void {
@@ -137,6 +146,7 @@ export class History {
   #add(step: Step): void {
     this.#stacks[step.stack].push(step);
     this.#byKey.set(step.key, step);
+    this.#open.set(step, step.rows.filter(({ made }) => made === null).length);
     for (const row of step.rows) {
       this.#stepOfRow.set(row, step);
       const rows = this.#byId.get(row.id);
@@ -149,6 +159,7 @@ export class History {
     const steps = this.#stacks[step.stack];
     steps.splice(steps.lastIndexOf(step), 1);
     this.#byKey.delete(step.key);
+    this.#open.delete(step);
     for (const row of step.rows) this.#forget(row);
     this.#changed.set(step.key, null);
   }

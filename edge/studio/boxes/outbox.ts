@@ -10,6 +10,8 @@ import {
   type ExchangePorts,
   errorOf,
   exchangeEdits,
+  isSignedOut,
+  isTemporary,
 } from "./edits-exchange.ts";
 import type { StepChanges } from "./history.ts";
 import { type OutboxEntry, OutboxQueue, type Outcome, type QueueChange } from "./outbox-queue.ts";
@@ -291,11 +293,8 @@ export class Outbox {
   }
 
   #take(batch: readonly OutboxEntry[], reply: Exchange | null): void {
-    if (!reply || reply.status === 429 || reply.status >= 500) {
-      // Part of it may have arrived.
-      for (const { key } of batch) this.queue.markTried(key);
-      this.#backOff(reply?.wait ?? 0);
-    } else if (reply.status === 401) {
+    if (!reply || isTemporary(reply)) this.#backOff(batch, reply?.wait ?? 0);
+    else if (isSignedOut(reply)) {
       this.#signedOut = true;
       this.#ports.channel.post({ kind: "signed-out" });
       this.#owner.changed([]);
@@ -303,7 +302,9 @@ export class Outbox {
     else this.#answer(batch, answersOf(reply.body));
   }
 
-  #backOff(wait: number): void {
+  #backOff(batch: readonly OutboxEntry[], wait: number): void {
+    // Part of it may have arrived.
+    for (const { key } of batch) this.queue.markTried(key);
     const own = Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** this.#failures);
     this.#failures += 1;
     this.#isBackingOff = true;
@@ -340,9 +341,7 @@ export class Outbox {
       all.outcomes.push(...change.outcomes);
     }
     if (answered === 0) {
-      // The answer is none of the route's, as a captive portal sends it.
-      for (const { key } of batch) this.queue.markTried(key);
-      this.#backOff(0);
+      this.#backOff(batch, 0);
       return;
     }
     this.#failures = 0;

@@ -257,6 +257,23 @@ describe("a history", () => {
     expect(made()).toBe(3);
   });
 
+  it("stores a step of thousands of boxes twice, not with each answer", () => {
+    const history = new History();
+    const rows = Array.from({ length: 2_000 }, (_, index) => ({
+      ...(editAt(1).rows[0] as EditRow),
+      id: idOf(index),
+    }));
+    history.record({ ...editAt(1), rows });
+    expect(history.takeChanges().put).toHaveLength(1);
+    const puts = rows.map((row, index) => {
+      history.note({ edit: keyOf(1), row, made: index === 7 ? null : 2 });
+      return history.takeChanges().put.length;
+    });
+    expect(puts.filter((count) => count > 0)).toEqual([1, 1]);
+    expect(puts.at(-1)).toBe(1);
+    expect(history.top("undo")?.rows).toHaveLength(1_999);
+  });
+
   it("drops what changed nothing", () => {
     const history = new History();
     history.record(editAt(1));

@@ -144,6 +144,8 @@ describe("a failing connection", () => {
   it.each([
     ["a page of somebody else", 200, "<html>"],
     ["a fault of the server", 500, { code: "internal" }],
+    ["a refusal of a proxy", 403, "<html>"],
+    ["an older release", 404, { code: "route_not_found" }],
     ["answers to other edits", 200, { edits_seq: 1, results: [] }],
   ])("is also %s", async (_, status, body) => {
     const { tab, time, browser } = await world();
@@ -158,10 +160,13 @@ describe("a failing connection", () => {
 });
 
 describe("a refusal", () => {
-  it("of the session pauses until somebody signs in, in whichever tab", async () => {
+  it.each([
+    [401, "unauthorized"],
+    [403, "form_refused"],
+  ])("of the session, %i %s, pauses until somebody signs in, in any tab", async (status, code) => {
     const { tab, time, browser } = await world();
     const other = await browser.open();
-    browser.reply = () => replyOf(401, { code: "unauthorized" });
+    browser.reply = () => replyOf(status, { code });
     accept(tab, 0);
     await time.pass(100_000);
     expect(tab.requests).toHaveLength(1);
