@@ -80,6 +80,7 @@ export class EditServer {
   /** `POST /jobs/{job}/edits` of a person. */
   edit(actor: string, edits: readonly EditRequest[]) {
     const changed = new Set<string>();
+    const before = this.seq;
     const results = edits.map((edit) => {
       const known = this.answers.get(edit.edit_id);
       const result = known ?? this.#answer(actor, edit);
@@ -90,7 +91,7 @@ export class EditServer {
       }
       return result;
     });
-    if (changed.size > 0) this.#publish(actor, changed);
+    if (changed.size > 0) this.#publish(actor, changed, before);
     return structuredClone({ edits_seq: this.seq, results });
   }
 
@@ -203,13 +204,14 @@ export class EditServer {
     this.states.set(id, states);
   }
 
-  #publish(actor: string, changed: ReadonlySet<string>): void {
+  #publish(actor: string, changed: ReadonlySet<string>, before: number): void {
     const rows = [...changed].flatMap((id) => this.rows.get(id) ?? []);
     const deleted = [...changed].filter((id) => !this.rows.has(id));
     const isLarge = changed.size > 200;
-    const event = { edits_seq: this.seq, actor_id: actor, rows, deleted };
+    const brief = { after_seq: before, edits_seq: this.seq, actor_id: actor };
+    const event = { ...brief, rows, deleted };
     for (const listener of this.#listeners) {
-      listener(structuredClone(isLarge ? { edits_seq: this.seq, actor_id: actor } : event));
+      listener(structuredClone(isLarge ? brief : event));
     }
   }
 }

@@ -6,6 +6,8 @@ import type { ColumnAnswer } from "./columns.ts";
 
 /** An event `edit` of a job's live topic; one without rows asks to read what changed. */
 export interface FeedEvent {
+  /** Number of the edit before it: whoever knows less missed something. */
+  after_seq?: number;
   edits_seq: number;
   actor_id?: string | null;
   rows?: readonly Annotation[];
@@ -30,13 +32,15 @@ interface FeedOwner {
 
 const PAUSE_MS = 1_000;
 const PAUSE_MS_MAX = 60_000;
+/** Milliseconds after which an event that did not come counts as lost. */
+const GAP_MS = 2_000;
 
 export class Feed {
-  /**
-   * All edits up to this number are known. Events do not move it: they may overtake each other, and
-   * numbers have gaps.
-   */
+  /** All edits up to this number are known. */
   cursor = 0;
+  /** Events that came before an earlier one: the number before each and its own. */
+  readonly #ahead = new Map<number, number>();
+  #cancelGap: (() => void) | undefined;
   readonly #ports: FeedPorts;
   readonly #owner: FeedOwner;
   readonly #buffer: FeedEvent[] = [];
@@ -69,6 +73,7 @@ export class Feed {
 
   stop(): void {
     this.#isStopped = true;
+    this.#cancelGap?.();
   }
 
   #begin(first: () => Promise<void>): Promise<void> {
@@ -103,6 +108,8 @@ export class Feed {
     if (this.#isStopped) return;
     this.#owner.takeColumns(columns);
     this.cursor = columns.header.edits_seq;
+    if (columns.header.after_seq === null) this.#ahead.clear();
+    this.#advance();
     // The rows have them already.
     const newer = this.#buffer.filter(({ edits_seq }) => edits_seq > this.cursor);
     this.#buffer.splice(0, this.#buffer.length, ...newer);
@@ -110,7 +117,32 @@ export class Feed {
 
   #handle(event: FeedEvent): void {
     if (this.#isStopped) return;
-    if (event.rows || event.deleted) this.#owner.takeEvent(event);
-    else void this.refresh();
+    if (!event.rows && !event.deleted) {
+      void this.refresh();
+      return;
+    }
+    this.#owner.takeEvent(event);
+    if (event.after_seq !== undefined) this.#ahead.set(event.after_seq, event.edits_seq);
+    this.#advance();
+  }
+
+  /** Moves on over events that follow without a gap; one that stays is read from the server. */
+  #advance(): void {
+    for (const [after, seq] of [...this.#ahead].sort(([one], [other]) => one - other)) {
+      if (after > this.cursor) break;
+      this.cursor = Math.max(this.cursor, seq);
+      this.#ahead.delete(after);
+    }
+    if (this.#ahead.size === 0) {
+      this.#cancelGap?.();
+      this.#cancelGap = undefined;
+    }
+    // Events overtake each other by less.
+    else {
+      this.#cancelGap ??= this.#ports.after(GAP_MS, () => {
+        this.#cancelGap = undefined;
+        void this.refresh();
+      });
+    }
   }
 }

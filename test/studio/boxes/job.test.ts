@@ -259,6 +259,20 @@ describe("the feed", () => {
     expect(shown(tab, 0)?.class).toBe("dog");
   });
 
+  it("reads what an event told that was lost, once a later one shows the gap", async () => {
+    const all = await world();
+    const { tab, scenario, mara } = all;
+    tab.isOnline = false;
+    mara(0, { class: "bag" });
+    await scenario.time.pass(10);
+    tab.isOnline = true;
+    mara(1, { class: "bag" });
+    await scenario.time.pass(100);
+    expect([0, 1].map((index) => shown(tab, index)?.class)).toEqual(["car", "bag"]);
+    await scenario.time.pass(3_000);
+    expect([0, 1].map((index) => shown(tab, index)?.class)).toEqual(["bag", "bag"]);
+  });
+
   it("begins anew with a whole job, as after a restored backup", async () => {
     const all = await world();
     const { tab, scenario, mara } = all;
