@@ -11,7 +11,10 @@ export const ERRORS = {
   bad_credentials: { status: 401, meaning: "email and password, or a code, match no account" },
   forbidden: { status: 403, meaning: "your role in this workspace does not allow it" },
   not_invited: { status: 403, meaning: "accounts are made by invitation, and there is none" },
-  form_refused: { status: 403, meaning: "a form of the console came from another session or site" },
+  form_refused: {
+    status: 403,
+    meaning: "a form, or a change by a cookie, came from another session or site",
+  },
   not_found: { status: 404, meaning: "nothing by this id in your workspaces" },
   route_not_found: { status: 404, meaning: "no such path" },
   unknown_library: { status: 404, meaning: "the store holds no such library" },

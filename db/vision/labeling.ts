@@ -9,6 +9,7 @@ import {
   index,
   integer,
   jsonb,
+  pgSequence,
   pgTable,
   primaryKey,
   real,
@@ -17,7 +18,13 @@ import {
   unique,
   uuid,
 } from "drizzle-orm/pg-core";
-import { createdAt, id, instant, ownWorkspace, project, video } from "./schema.ts";
+import { count, createdAt, id, instant, ownWorkspace, project, video } from "./schema.ts";
+
+/**
+ * Numbers of what happens to annotations. Whatever changes a job's annotations holds the lock of
+ * the job first (`inJob`), so that the numbers of a job rise in the order of its commits.
+ */
+export const editSeq = pgSequence("edit_seq");
 
 /** A labeling job. Moves of `state` are those of the table in `labeling/states.ts`. */
 export const job = pgTable(
@@ -140,6 +147,11 @@ export const annotation = pgTable(
     polygon: jsonb("polygon"),
     /** Rises with each edit; a PATCH may name the one it saw. */
     revision: integer("revision").notNull().default(1),
+    /**
+     * Number of the newest write of the row, given by the trigger `number_annotation`; 0 in rows
+     * that are older than the trigger.
+     */
+    seq: count("seq").notNull().default(0),
     updatedBy: uuid("updated_by"),
     createdAt: createdAt(),
     updatedAt: instant("updated_at").notNull().defaultNow(),
@@ -154,6 +166,8 @@ export const annotation = pgTable(
       .on(table.jobId, table.videoId, table.trackId, table.frameIndex)
       .where(sql`track_id IS NOT NULL`),
     index("annotation_better").on(table.duplicateOf).where(sql`duplicate_of IS NOT NULL`),
+    // For reads that say "seq > 0" alone: without statistics, all others by job would take it.
+    index("annotation_seq").on(table.jobId, table.seq).where(sql`seq > 0`),
     foreignKey({
       name: "annotation_of_class",
       columns: [table.jobId, table.classNumber],
@@ -161,6 +175,22 @@ export const annotation = pgTable(
     }),
     check("annotation_box", sql`x2 > x1 AND y2 > y1`),
   ],
+);
+
+/**
+ * An annotation that was deleted, noted by the trigger `note_deletions`. Undoing may bring the
+ * annotation back: its own number is greater then.
+ */
+export const annotationDeletion = pgTable(
+  "annotation_deletion",
+  {
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    seq: count("seq").notNull(),
+    annotationId: uuid("annotation_id").notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.jobId, table.seq] })],
 );
 
 // How many annotations there are, so that nobody has to count a million of them. The trigger
@@ -319,6 +349,32 @@ export const annotationComment = pgTable(
   (table) => [index("annotation_comment_job").on(table.jobId, table.createdAt, table.id)],
 );
 
+/**
+ * An object of the store that holds crops of boxes on a stretch of a video's frames, in the format
+ * of `shared/crop-pack.ts`. A box may have crops in several packs.
+ */
+export const cropPack = pgTable(
+  "crop_pack",
+  {
+    id: id(),
+    workspaceId: ownWorkspace(),
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    videoId: uuid("video_id").notNull(),
+    key: text("key").notNull().unique(),
+    /** Indexes of the first and the last frame that has crops in it. */
+    fromFrame: integer("from_frame").notNull(),
+    toFrame: integer("to_frame").notNull(),
+    entries: integer("entries").notNull(),
+    bytes: integer("bytes").notNull(),
+    createdAt: createdAt(),
+  },
+  (table) => [
+    index("crop_pack_frames").on(table.jobId, table.videoId, table.fromFrame, table.toFrame),
+  ],
+);
+
 /** An edit of a job, of one annotation or of thousands; one that was not undone can be. */
 export const change = pgTable(
   "change",
@@ -330,12 +386,19 @@ export const change = pgTable(
     actorId: uuid("actor_id"),
     kind: text("kind").notNull(),
     summary: jsonb("summary").notNull(),
+    /** Drawn anew when the edit goes on, and when it is undone. */
+    seq: count("seq")
+      .notNull()
+      .default(sql.raw(`nextval('${editSeq.seqName}')`)),
     at: instant("at").notNull().defaultNow(),
     /** Since when it is being undone: it takes no more annotations then. */
     undoingAt: instant("undoing_at"),
     undoneAt: instant("undone_at"),
   },
-  (table) => [index("change_job").on(table.jobId, table.at)],
+  (table) => [
+    index("change_job").on(table.jobId, table.at),
+    index("change_seq").on(table.jobId, table.seq),
+  ],
 );
 
 /** What one edit did to one annotation; null where there was, or is, none. */

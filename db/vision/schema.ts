@@ -82,11 +82,14 @@ export const membership = pgTable(
   ],
 );
 
-/** A refresh token; `used_at` is when the next of its family replaced it. */
+/**
+ * A refresh token, or the secret of a browser's cookie, which is hashed otherwise. `used_at` is when
+ * the next token of its family replaced it.
+ */
 export const refreshToken = pgTable(
   "refresh_token",
   {
-    /** SHA-256 of the token. */
+    /** SHA-256 of the token, or of the cookie's value with a word before it. */
     hash: bytes("hash").primaryKey(),
     family: uuid("family").notNull(),
     accountId: uuid("account_id")

@@ -10,6 +10,7 @@ import { z } from "zod";
 import { type ErrorCode, Failure } from "../../shared/errors.ts";
 import { parseInstant } from "../../shared/time.ts";
 import type { App } from "../http/app.ts";
+import { OWN_SITE } from "../http/browser-request.ts";
 import { holderOf, type TokenHolder } from "../http/keys.ts";
 import { clientAddress, MARK_MS } from "../http/throttle.ts";
 import { setRetired } from "../markets/ingest/instruments.ts";
@@ -139,7 +140,7 @@ const sessionOf = async (context: Context<PageEnv>) => {
 };
 
 const checkOrigin = csrf({
-  secFetchSite: ["same-origin", "none"],
+  secFetchSite: [...OWN_SITE],
   // Over plain HTTP to another machine browsers send no Sec-Fetch-Site. Our Referrer-Policy makes
   // the origin of our own forms "null".
   origin: (origin, { req }) =>

@@ -17,7 +17,7 @@ import { openObjects } from "./unknown-fields.ts";
 /** How a credential is sent, as OpenAPI names it. */
 export type SecurityScheme = { description?: string } & (
   | { type: "http"; scheme: "bearer"; bearerFormat?: string }
-  | { type: "apiKey"; in: "header"; name: string }
+  | { type: "apiKey"; in: "header" | "cookie"; name: string }
 );
 
 /** Who may call a route. */

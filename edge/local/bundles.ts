@@ -22,7 +22,7 @@ const INPUTS = "inputs.json";
 const UNUSED_MS = 30 * DAY;
 
 /** Size and time of change of each file that a bundle was made of, by its path. */
-type Inputs = Record<string, string>;
+export type Inputs = Record<string, string>;
 
 /** How a Worker is bundled. */
 interface BundleOptions {
@@ -37,7 +37,21 @@ interface BundleOptions {
 }
 
 /** The folder of a Worker's `main.js` and of the WebAssembly that it imports. */
-export async function bundle({ name, main, rules, kept = KEPT }: BundleOptions): Promise<string> {
+export const bundle = ({ name, main, rules, kept = KEPT }: BundleOptions): Promise<string> =>
+  keptFolder({ name, kept, make: (folder) => buildInto(folder, main, rules) });
+
+/** What a kept folder is made of, and how. */
+interface KeptFolder {
+  /** Names it. */
+  name: string;
+  /** The folder of all bundles. */
+  kept?: string;
+  /** Fills it; gives the files of which it was made, as `inputsOf` states them. */
+  make: (folder: string) => Promise<Inputs>;
+}
+
+/** A folder of built files that is made anew only where a file that it was made of changed. */
+export async function keptFolder({ name, kept = KEPT, make }: KeptFolder): Promise<string> {
   await mkdir(kept, { recursive: true });
   const before = readdirSync(kept)
     .filter((folder) => folder.startsWith(`${name}-`))
@@ -50,7 +64,7 @@ export async function bundle({ name, main, rules, kept = KEPT }: BundleOptions):
     return current;
   }
   const folder = await mkdtemp(join(kept, `${name}-`));
-  const inputs = await buildInto(folder, main, rules);
+  const inputs = await make(folder);
   // Written last: a folder without this file was never completed.
   await writeFile(join(folder, INPUTS), JSON.stringify(inputs));
   for (const one of before.filter(isUnused)) await rm(one, { recursive: true, force: true });
@@ -74,7 +88,6 @@ function stateOf(path: string): string {
   return `${size} ${mtimeMs}`;
 }
 
-/** Bundles into a folder; a file that was changed meanwhile counts as one that is not current. */
 async function buildInto(
   folder: string,
   main: string,
@@ -98,8 +111,16 @@ async function buildInto(
     plugins: [requiredBuiltins, textModules(rules)],
     define: { "process.env.NODE_ENV": '"production"' },
   });
+  return inputsOf(Object.keys(metafile.inputs), began);
+}
+
+/**
+ * The state of these files and of the recipe; a file that was changed since the build began counts
+ * as one that is not current.
+ */
+export function inputsOf(paths: readonly string[], began: number): Inputs {
   // What a plugin answered or a package left out is no file.
-  const files = Object.keys(metafile.inputs).filter((path) => existsSync(resolve(ROOT, path)));
+  const files = paths.filter((path) => existsSync(resolve(ROOT, path)));
   const states = [...files, ...RECIPE].map((path) => {
     const isChanged = statSync(resolve(ROOT, path)).mtimeMs >= began;
     return [path, isChanged ? "changed" : stateOf(path)] as const;

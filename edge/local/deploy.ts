@@ -108,7 +108,7 @@ function readEnvironment(file: string): DeployEnvironment {
 async function bundleOnly({ services, environment }: Options) {
   const workers = await wantedWorkers(services, environment);
   const uploads = workers.map((worker) => ({ worker, secrets: {}, random: [] }));
-  uploadWorkers(uploads, { environment, dryRun: true });
+  await uploadWorkers(uploads, { environment, dryRun: true });
 }
 
 async function wantedWorkers(services: readonly WorkerName[], environment: DeployEnvironment) {
@@ -259,7 +259,7 @@ async function deploy(options: Options) {
     found.checks.flatMap(({ change }) => change ?? []),
   );
   for (const database of databases) await prepareDatabase(database, environment);
-  uploadWorkers(uploads, { environment, dryRun: false });
+  await uploadWorkers(uploads, { environment, dryRun: false });
   const health = await healthChecks(options, found, healthSeconds);
   show(health);
   if (options.services.includes("vision") && !found.hasAdmin) tellFirstAdmin(file);

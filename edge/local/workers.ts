@@ -10,6 +10,7 @@ import type { Miniflare } from "miniflare";
 import { bundle } from "./bundles.ts";
 import { freePorts } from "./ports.ts";
 import { ROOT } from "./state.ts";
+import { studioFolder } from "./studio-build.ts";
 
 /** The Workers, by their environment in wrangler.toml. */
 export const SERVICES = ["markets", "console", "vision"] as const;
@@ -18,6 +19,8 @@ export type ServiceName = (typeof SERVICES)[number];
 /** These and those that they alone reach, without an address; what others bind to comes first. */
 export const WORKERS = ["markets", "console", "infer", "vision"] as const;
 export type WorkerName = (typeof WORKERS)[number];
+/** The Worker that serves the Studio's files. */
+export const STUDIO_WORKER: WorkerName = "vision";
 const hasAddress = (name: WorkerName): name is ServiceName =>
   SERVICES.some((service) => service === name);
 
@@ -102,7 +105,9 @@ export async function buildServices(services: readonly WorkerName[]): Promise<Bu
   const { unstable_getMiniflareWorkerOptions: readConfig } = await import("wrangler");
   const built = await Promise.all(
     services.map(async (service) => {
-      const { workerOptions } = readConfig(CONFIG_FILE, service);
+      const directory = service === STUDIO_WORKER ? await studioFolder() : undefined;
+      const overrides = directory === undefined ? {} : { assets: { directory } };
+      const { workerOptions } = readConfig(CONFIG_FILE, service, { overrides });
       // Wrangler types the options for Miniflare's own input, which differs from what it reads.
       const entry = workerOptions as unknown as ServiceEntry;
       const main = join(ROOT, "edge", service, "main.ts");

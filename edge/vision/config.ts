@@ -197,6 +197,8 @@ const Variables = z.object({
   ...alertWebhookKeys(),
   /** Hours after which the newest backup is too old. Unset: nobody looks for backups. */
   BACKUP_HOURS_MAX: whole(1, 87_600).optional(),
+  /** The Studio's files. Required, no default. */
+  ASSETS: binding<Fetcher>(),
   /** The edge-inference service. Default: none, and only GPU nodes predict. */
   INFER: binding<Fetcher>().optional(),
   /** Pixels a side of what is looked at there; 0: nothing is. Default 320. */

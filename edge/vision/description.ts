@@ -37,9 +37,14 @@ export const TAGS = {
 /** Headers of answers. */
 export const HEADERS: Readonly<Record<string, Header>> = {
   ETag: {
-    description: "names the image, for If-None-Match",
+    description: "names the answer, for If-None-Match",
     required: true,
     schema: { type: "string" },
+  },
+  "X-Total-Count": {
+    description: "how many entries the list has, before `offset` and `limit`",
+    required: true,
+    schema: { type: "integer", minimum: 0 },
   },
   "X-Served-By": {
     description: "who answered at once: `node/` and the GPU node's name, or `edge`",
@@ -62,6 +67,11 @@ export const HEADERS: Readonly<Record<string, Header>> = {
   },
   "Content-Disposition": {
     description: "a name for the file",
+    required: true,
+    schema: { type: "string" },
+  },
+  "Set-Cookie": {
+    description: "sets the session's cookie `__Host-vantage`, or removes it",
     required: true,
     schema: { type: "string" },
   },
@@ -210,6 +220,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   prediction_id: id("11"),
   project_id: id("02"),
   prompts: ["person"],
+  q: "crossing",
   queue_name: "label",
   refresh_token: "vnr_5bXkUu0h1d",
   role: "annotator",
@@ -228,6 +239,8 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   video_ids: [video_id],
   wait_seconds: 60,
   "claimTask.wait_seconds": 20,
+  "listVideos.status": "probing,failed",
+  "readAnnotationColumns.after_seq": 4_711,
   weights_id: id("15"),
   workspace_id: id("01"),
   from_index: 0,
@@ -429,6 +442,8 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   dataset_id: id("46"),
   suggestion_id: id("49"),
   segmenter: "scripted",
+  "readCrops.body": { annotation_ids: [id("06")] },
+  "prepareFrames.body": { from: 1, to: 4, step: 2 },
   "suggestFrames.body": { budget: 2, fps: 2 },
   version: 1,
   side: "val",

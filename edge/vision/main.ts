@@ -4,6 +4,7 @@ import type { ExportedHandler } from "@cloudflare/workers-types";
 import { systemClock } from "../../shared/time.ts";
 import { alertWebhookOf } from "../http/alert-webhook.ts";
 import { type AnsweredRequest, createService } from "../http/app.ts";
+import { isReading } from "../http/browser-request.ts";
 import { requireOwnBucket } from "../http/bucket-identity.ts";
 import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
 import { type DutyOutcome, performDuties } from "../http/duties.ts";
@@ -30,6 +31,7 @@ import { addMetrics } from "./metrics.ts";
 import { models } from "./models/room.ts";
 import { warmModel } from "./serving/predict/activation.ts";
 import { serving } from "./serving/room.ts";
+import { addStudio, STUDIO } from "./studio.ts";
 import type { HandlersByKind } from "./tasks/queue/delivery.ts";
 import { type TaskRoom, tasks } from "./tasks/room.ts";
 import { releaseExports, startExports } from "./training/exports/exports.ts";
@@ -61,7 +63,6 @@ const duties: Duties = Object.assign({}, taskRoom.duties, ...rooms.map((room) =>
 const causes: Duties = Object.assign({}, ...rooms.map(({ incidents }) => incidents));
 
 const VERSION = "0.1.0";
-const READING = new Set(["GET", "HEAD", "OPTIONS"]);
 
 const { app, open } = createService<Parts>({
   name: "vision",
@@ -72,6 +73,7 @@ const { app, open } = createService<Parts>({
   headers: HEADERS,
   examples,
   glossary: { meanings: MEANINGS, examples: EXAMPLES },
+  home: STUDIO,
   loggedQuery: ["offset", "limit", "after"],
   logsAll: ({ logsAll }) => logsAll,
   open: openParts,
@@ -130,6 +132,7 @@ function openParts(environment: object, log: Log): Parts {
     counters: config.COUNTERS,
     edge: edgeOf(config),
     hasher: config.INFER ?? null,
+    studio: config.ASSETS,
     sealing: config.SEALING_KEY,
     outbound,
     operatorWebhook: alertWebhookOf(config, outbound.resolve),
@@ -145,7 +148,7 @@ function edgeOf({ INFER, EDGE_IMAGE_SIZE }: Config): Parts["edge"] {
 
 // Whatever changes something may write to the bucket.
 app.use(async (context, next) => {
-  if (!READING.has(context.req.method)) await requireOwnBucket(pairOf(context.var.service));
+  if (!isReading(context)) await requireOwnBucket(pairOf(context.var.service));
   await next();
 });
 const health = livenessRoute<Parts>({
@@ -159,6 +162,7 @@ addRoutes(
   { prefix: API },
 );
 addMetrics(app, VERSION);
+addStudio(app);
 
 /** Performs the minute's duties; where the bucket is not the database's, none but to say so. */
 async function performMinute(parts: Parts): Promise<DutyOutcome> {

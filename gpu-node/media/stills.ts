@@ -3,6 +3,7 @@
 
 import { readFile } from "node:fs/promises";
 import sharp, { type Sharp } from "sharp";
+import { type CropBox, cropRegion, cropSize } from "../../shared/crop-pack.ts";
 import { type ImageSize, placementOf } from "../../shared/detector/letterbox.ts";
 import { BrokenMedia } from "../base/failure.ts";
 import { type RgbImage, resize, resized } from "./image.ts";
@@ -160,11 +161,33 @@ export async function originalStill(path: string): Promise<OriginalStill | null>
 export const toJpeg = (image: RgbImage): Promise<Buffer> =>
   wrap(image).jpeg({ quality: JPEG_QUALITY }).toBuffer();
 
+const SMALL_QUALITY = 80;
+
+/** A JPEG of a width, and of the height that goes with it; of its own size when it is smaller. */
+export const toJpegOfWidth = (image: RgbImage, width: number): Promise<Buffer> =>
+  wrap(image)
+    .resize(width, null, { withoutEnlargement: true })
+    .jpeg({ quality: SMALL_QUALITY })
+    .toBuffer();
+
+const CROP_QUALITY = 75;
+
+/** The JPEG of a box with some of what is around it, small enough for a grid of hundreds. */
+export function toCrop(image: RgbImage, bbox: CropBox): Promise<Buffer> {
+  const region = cropRegion(bbox, image);
+  const { width, height } = cropSize(region);
+  return wrap(image)
+    .extract(region)
+    .resize(width, height, { fit: "fill" })
+    .jpeg({ quality: CROP_QUALITY })
+    .toBuffer();
+}
+
 /** A small JPEG whose longest side is at most `side`. */
 export const toThumbnail = (image: RgbImage, side: number): Promise<Buffer> =>
   wrap(image)
     .resize(side, side, { fit: "inside", withoutEnlargement: true })
-    .jpeg({ quality: 80 })
+    .jpeg({ quality: SMALL_QUALITY })
     .toBuffer();
 
 /** The image with its longest side at most `side`; itself when it is small enough. */

@@ -3,7 +3,7 @@
 import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { openFootage } from "../media/footage.ts";
-import { toJpeg } from "../media/stills.ts";
+import { toJpeg, toJpegOfWidth } from "../media/stills.ts";
 import { upload } from "../objects/transfer.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
@@ -20,7 +20,8 @@ export async function run(
   let done = 0;
   try {
     for await (const { index, image } of footage.read(payload.frames)) {
-      const jpeg = await toJpeg(image);
+      const { width } = payload;
+      const jpeg = await (width === undefined ? toJpeg(image) : toJpegOfWidth(image, width));
       for (const [position, frame] of payload.frames.entries()) {
         const target = payload.images[position];
         if (frame !== index || !target) continue;

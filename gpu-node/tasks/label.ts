@@ -2,16 +2,24 @@
 // The same payload gives the same detections, whichever attempt or node it was. A canceled task
 // gives what was done until then.
 
-import type { FrameDetections, TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
+import type {
+  Detection,
+  FrameDetections,
+  TaskPayload,
+  TaskResult,
+} from "../../shared/tasks/tasks.ts";
 import { ascending, openFootage } from "../media/footage.ts";
 import type { ReadFrame } from "../media/frame-reader.ts";
 import { toJpeg } from "../media/stills.ts";
 import { upload } from "../objects/transfer.ts";
+import { CropPacker } from "./crop-packer.ts";
 import { type Finder, withFinder } from "./finder.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
 /** JPEGs on their way to the store at once. */
 const UPLOADS_MAX = 3;
+/** Milliseconds that a pack of crops may take to be written: labels do not wait longer for it. */
+const PACK_MS_MAX = 10_000;
 /** Milliseconds between reports of labeled frames, each of which is checked and stored. */
 const PARTIAL_MS = 1_000;
 
@@ -41,10 +49,12 @@ async function labelFrames(
   const total = ascending(payload.frames).length;
   let annotations = 0;
   const uploads = new Uploads(payload, context);
+  const crops = new Crops(payload, context);
   for await (const { index, image } of frames(payload, context)) {
     await uploads.add(index, image);
     const detections = await finder.find(image);
     labeled.push({ frame_index: index, detections });
+    await crops.add(index, image, detections);
     annotations += detections.length;
     const done = labeled.length;
     const isDue = performance.now() - reportedAt >= PARTIAL_MS;
@@ -55,6 +65,7 @@ async function labelFrames(
     if (context.cancel.aborted) break;
   }
   await uploads.end();
+  await crops.end();
   return resultOf(labeled);
 }
 
@@ -110,5 +121,46 @@ class Uploads {
 
   #rethrow() {
     if (this.#failure) throw this.#failure.thrown;
+  }
+}
+
+/**
+ * Cuts crops of what is detected while the next frame is labeled, and writes them as one pack. They
+ * can be cut again at any time, so no fault of theirs fails the task.
+ */
+class Crops {
+  readonly #payload: TaskPayload<"label">;
+  readonly #context: RunnerContext;
+  readonly #packer = new CropPacker();
+  #running: Promise<void> = Promise.resolve();
+
+  constructor(payload: TaskPayload<"label">, context: RunnerContext) {
+    this.#payload = payload;
+    this.#context = context;
+  }
+
+  async add(index: number, image: ReadFrame["image"], detections: readonly Detection[]) {
+    if (!this.#payload.crops || detections.length === 0) return;
+    await this.#running;
+    const boxes = detections.map(({ bbox }) => bbox);
+    this.#running = this.#packer
+      .add(index, image, boxes)
+      .catch((error: unknown) =>
+        this.#context.log.warning("crops_not_cut", { frame: index, error }),
+      );
+  }
+
+  async end() {
+    await this.#running;
+    const { crops } = this.#payload;
+    const { count, leftOut } = this.#packer;
+    if (leftOut > 0) this.#context.log.info("crops_left_out", { count, left_out: leftOut });
+    if (!crops || count === 0) return;
+    try {
+      const limit = AbortSignal.timeout(PACK_MS_MAX);
+      await upload(this.#context, crops, this.#packer.pack(), limit);
+    } catch (error) {
+      this.#context.log.warning("crop_pack_not_written", { error });
+    }
   }
 }

@@ -1,6 +1,7 @@
 // What a file is: decoded once from end to end, its frames' times stored, a thumbnail made. A file
 // that we do not take is an answer, not a failure.
 
+import { frameForThumbnail } from "../../shared/detector/sampling.ts";
 import type { TaskPayload, TaskResult } from "../../shared/tasks/tasks.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import { NO_FFMPEG } from "../media/footage.ts";
@@ -13,8 +14,6 @@ import { upload } from "../objects/transfer.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
 const THUMBNAIL_SIDE = 320;
-/** The first frame is often black. */
-const THUMBNAIL_AT = 0.1;
 
 /** Does a `probe` task; a file that is not taken is a result with its reason. */
 export async function run(
@@ -72,7 +71,7 @@ async function probeFootage(
   });
   const { index } = probed;
   const count = index.pts.length;
-  const at = Math.min(count - 1, Math.floor(count * THUMBNAIL_AT));
+  const at = frameForThumbnail(count);
   const table = ptsTable(index);
   await upload(context, payload.pts, table.bytes, cancel);
   let hashes: Partial<ImageHashes> = {};

@@ -15,6 +15,7 @@ import { BundleMissing, WeightsMissing } from "../segmenters/failures.ts";
 import { run as runComparison } from "./compare-models.ts";
 import { run as runExport } from "./export-dataset.ts";
 import { run as runModelExport } from "./export-model.ts";
+import { run as runCrops } from "./frame-crops.ts";
 import { run as runEmbed } from "./frame-embeddings.ts";
 import { run as runFrames } from "./frame-images.ts";
 import { run as runLabel } from "./label.ts";
@@ -42,6 +43,7 @@ const RUNNERS: { readonly [Kind in TaskKind]: Runner<Kind> } = {
   preview: runPreview,
   segment: runSegment,
   embed: runEmbed,
+  crops: runCrops,
   frames: runFrames,
   export: runExport,
   model_export: runModelExport,

@@ -2,6 +2,10 @@
 
 import { assert } from "../errors.ts";
 
+/** The frame of so many that stands for a whole video: the first one is often black. */
+export const frameForThumbnail = (frames: number): number =>
+  Math.min(frames - 1, Math.floor(frames * 0.1));
+
 /** A step is reached when the frame is no further before it: rounding of time bases. */
 const STEP_SLACK_SECONDS = 1e-6;
 

@@ -6,6 +6,7 @@ import { Bbox, Point, Prediction, Rle } from "../shapes.ts";
 import { ExportedFile, ExportWish } from "../wire/exports.ts";
 import { ResolvedSettings, RunEpoch, TrainSettings } from "../wire/training.ts";
 import { ComparedFile, ComparisonOutcome, ComparisonRules } from "./comparison-task.ts";
+import { CropsResult, CropsTask } from "./crops-task.ts";
 import { EmbedResult, EmbedTask } from "./embed-task.ts";
 import { MaskedPrediction, PredictAsk } from "./predict-task.ts";
 import { SamResult } from "./sam.ts";
@@ -213,6 +214,8 @@ export const TASK_KINDS = {
       frames: z.array(z.number().int()).min(1),
       /** Where the JPEG of each of `frames` goes, in their order; null where the store has it. */
       images: z.array(ObjectTarget.nullable()),
+      /** Where a crop pack of what is detected goes; none is wanted when left out. */
+      crops: ObjectTarget.optional(),
     }),
     result: z.object({
       frames: z.array(FrameDetections),
@@ -265,6 +268,15 @@ export const TASK_KINDS = {
     payload: EmbedTask,
     result: EmbedResult,
   },
+  /** Crops of boxes, in a pack for each video. */
+  crops: {
+    lane: "short",
+    priority: PRIORITY_SHORT,
+    needs: ["ffmpeg"],
+    shared: false,
+    payload: CropsTask,
+    result: CropsResult,
+  },
   /** JPEGs of single frames. */
   frames: {
     lane: "interactive",
@@ -275,6 +287,8 @@ export const TASK_KINDS = {
       ...videoSource,
       frames: z.array(z.number().int()).min(1),
       images: z.array(ObjectTarget),
+      /** Pixels of the images' width, fewer than the frames have; the frames' own when left out. */
+      width: z.number().int().min(1).optional(),
     }),
     result: z.object({}),
   },

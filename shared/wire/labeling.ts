@@ -36,6 +36,10 @@ export const Job = z
     created_at: instant(),
     started_at: instant().nullable(),
     ended_at: instant().nullable(),
+    edits_seq: count(
+      "beyond the contract: rises whenever annotations of the job, or its log of changes, change; 0 " +
+        "where nothing has been stored yet",
+    ),
   })
   .meta({ id: "Job" });
 export type Job = z.infer<typeof Job>;
@@ -116,13 +120,33 @@ export const AnnotationPage = z
   })
   .meta({ id: "AnnotationPage" });
 
-/** Annotations of one frame that are shown, by what was said of them. */
+/** Annotations that are shown, by what was said of them. */
 export const AnnotationCounts = z.object({
   total: z.number().int(),
   pending: z.number().int(),
   accepted: z.number().int(),
   rejected: z.number().int(),
 });
+
+/** A job of a list, with how far people are with it. */
+export const JobSummary = Job.extend({
+  annotations: AnnotationCounts.nullable().meta({
+    description:
+      "annotations that are shown, by judgement; without duplicates, which need no judgement; null " +
+      "unless the request asks for counts",
+  }),
+  frames: z
+    .object({
+      total: count("frames that the job labels, and those that people added by their work"),
+      done: count(
+        "of them, those marked as reviewed, and those with annotations of which each that is shown " +
+          "was accepted or rejected",
+      ),
+    })
+    .nullable()
+    .meta({ description: "frames of the job; null unless the request asks for counts" }),
+}).meta({ id: "JobSummary" });
+export type JobSummary = z.infer<typeof JobSummary>;
 
 /** Where a frame is on its way through a team. */
 export const FrameStage = z.enum(["label", "review", "done"]);

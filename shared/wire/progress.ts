@@ -43,3 +43,4 @@ export const Ticket = z
     expires_at: z.iso.datetime(),
   })
   .meta({ id: "Ticket" });
+export type Ticket = z.infer<typeof Ticket>;

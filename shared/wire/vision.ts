@@ -36,6 +36,18 @@ export const User = z
   .meta({ id: "User" });
 export type User = z.infer<typeof User>;
 
+export const SignedInUser = User.extend({
+  form_token: z
+    .string()
+    .nullable()
+    .meta({
+      description:
+        "for the header `X-Form-Token` of requests that change something by the session's cookie; " +
+        "null for who sent a token",
+    }),
+}).meta({ id: "SignedInUser" });
+export type SignedInUser = z.infer<typeof SignedInUser>;
+
 export const Project = z
   .object({
     project_id: z.uuid(),

@@ -332,6 +332,19 @@ describe.skipIf(!found)("frames", () => {
     expect(one?.equals(same as Buffer)).toBe(true);
     expect(one?.equals(other as Buffer)).toBe(false);
   });
+
+  it("writes them of a width, and none larger than the frame", async () => {
+    const images = [jpegTarget(), jpegTarget()];
+    const small = { ...video(stored(rectangles())), frames: [9, 2], images, width: 80 };
+    await finish("frames", small);
+    const sizes = await Promise.all(
+      images.map(({ key }) => sharp(service.objects.get(key) as Buffer).metadata()),
+    );
+    expect(sizes).toMatchObject(images.map(() => ({ format: "jpeg", width: 80, height: 60 })));
+    await finish("frames", { ...small, width: 640 });
+    const { width } = await sharp(service.objects.get(images[0]?.key ?? "") as Buffer).metadata();
+    expect(width).toBe(160);
+  });
 });
 
 describe("a task", () => {

@@ -18,6 +18,7 @@ import { newCode } from "../../edge/vision/fleet/devices/enrolment.ts";
 import { ErrorBody } from "../../shared/errors.ts";
 import { Secret } from "../../shared/secret.ts";
 import { MINUTE, systemClock } from "../../shared/time.ts";
+import { someCookie } from "../support/browser-sessions.ts";
 import { describeApi } from "../support/common-routes.ts";
 import { type Cuttable, cuttable } from "../support/cuttable.ts";
 import {
@@ -148,6 +149,7 @@ const CONSOLE: readonly (readonly [string, unknown?])[] = [
 const MORE_BODIES: Record<string, object> = {
   "POST /auth/register": { email: "a@b.cd", password: PASSWORD, display_name: "A" },
   "POST /auth/login": { email: "a@b.cd", password: PASSWORD },
+  "POST /auth/session": { email: "a@b.cd", password: PASSWORD },
   "POST /auth/refresh": { refresh_token: "x" },
   "POST /auth/password": { current_password: PASSWORD, new_password: `${PASSWORD}!` },
   "POST /auth/password-reset": { code: "x", password: PASSWORD },
@@ -216,7 +218,7 @@ async function visionRequests(): Promise<Request[]> {
           url: world.urls.vision,
           method,
           path: API + (filled(own, named) ?? own).replace(/\{\w+\}/g, () => randomUUID()),
-          headers: { Authorization: bearer },
+          headers: { Authorization: bearer, Cookie: someCookie() },
           body: MORE_BODIES[route] ?? (BODIES[route] ?? BY_BODY[route])?.(ids),
         },
       ];

@@ -35,6 +35,8 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "POST /datasets/{dataset_id}/split": ({ video_id }) => ({ video_ids: [video_id], side: "val" }),
   "POST /datasets/{dataset_id}/versions": () => ({}),
   "POST /datasets/{dataset_id}/versions/{version}/export": () => ({}),
+  "POST /jobs/{job_id}/crops": ({ annotation_id }) => ({ annotation_ids: [annotation_id] }),
+  "POST /videos/{video_id}/frames/prepare": () => ({ to: 1 }),
   "POST /jobs/{job_id}/videos": ({ video_id }) => ({ video_ids: [video_id] }),
   "POST /jobs/{job_id}/stop": () => ({}),
   "POST /jobs/{job_id}/resume": () => ({}),

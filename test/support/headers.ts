@@ -6,11 +6,14 @@ import { join } from "node:path";
 import type { Description, Endpoint } from "../../edge/http/example-request.ts";
 import { endpointsOf } from "../../edge/http/example-request.ts";
 
-/** Headers that say nothing of the answer: those of the transport, and of every answer. */
+/**
+ * Headers that say nothing of the answer: those of the transport, and of every answer, which may
+ * set the cookie of its session anew.
+ */
 const UNNAMED = new Set(
   (
     "connection content-encoding content-length content-type date keep-alive referrer-policy " +
-    "transfer-encoding x-content-type-options"
+    "set-cookie transfer-encoding x-content-type-options"
   ).split(" "),
 );
 

@@ -12,7 +12,7 @@ export const stable = (text: string, code: string) =>
     .replace(UUID, (uuid) => (uuid.startsWith(NOBODYS.slice(0, 8)) ? uuid : NOBODYS))
     .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, SHOWN)
     .replace(/ \d{4}-\d\d-\d\d"/g, ` ${SHOWN.slice(0, 10)}"`)
-    .replace(/"((access|refresh|node)_token|ticket)":"[^"]{8}[^"]*"/g, '"$1":"eyJhbGciOiJI…"')
+    .replace(/"((access|refresh|node|form)_token|ticket)":"[^"]{8}[^"]*"/g, '"$1":"eyJhbGciOiJI…"')
     .replace(/\?ticket=[^"]*/g, "?ticket=eyJhbGciOiJI")
     .replace(/\?[^"?]*X-Amz-[^"]*/g, "?X-Amz-Signature=0a1b2c3d")
     .replace(/\.[0-9a-f]{8}-1\./g, ".0a1b2c3d-1.")

@@ -9,7 +9,7 @@ const READ_WHOLE = /^db\/|\.d\.ts$/;
 
 /** Files that are started, tested or found by their names. */
 const STARTED =
-  /(^|[/-])main\.ts$|\.(test|config)\.ts$|\.d\.ts$|\.browser\.|^edge\/local\/(bootstrap\.mjs|(backup|costs|demo|deploy|job|start|torch)\.ts)$|^runners\/|^test\//;
+  /(^|[/-])main\.tsx?$|\.(test|config)\.ts$|\.d\.ts$|\.browser\.|^edge\/local\/(bootstrap\.mjs|(backup|costs|demo|deploy|job|start|torch)\.ts)$|^runners\/|^test\//;
 
 /** Exported names that nothing says again, here or elsewhere, of files as path → text. */
 export function deadExports(texts: ReadonlyMap<string, string>): string[] {

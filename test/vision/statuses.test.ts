@@ -10,6 +10,7 @@ import { signAccess } from "../../edge/vision/auth/tokens.ts";
 import { API } from "../../edge/vision/base/api.ts";
 import { issueTicket } from "../../edge/vision/tasks/progress/tickets.ts";
 import { ErrorBody } from "../../shared/errors.ts";
+import { someCookie } from "../support/browser-sessions.ts";
 import { describeApi } from "../support/common-routes.ts";
 import {
   BODIES,
@@ -132,6 +133,7 @@ it("takes an empty body for none where one may be left out, whatever its Content
 
 it.each([
   ["/auth/login", {}],
+  ["/auth/session", {}],
   ["/auth/refresh", {}],
   ["/auth/password", {}],
   ["/auth/logout", { everywhere: 3 }],
@@ -213,7 +215,7 @@ it("answers 405 with the true Allow where a path of letters stands beside ids", 
 });
 
 it("answers 403 to a member whose role is too small, on every route that says so", async () => {
-  const guarded = routes.filter(({ statuses }) => statuses.includes(403));
+  const guarded = routes.filter(({ needsRole }) => needsRole);
   expect(guarded.length).toBeGreaterThan(25);
   for (const { route, method, path } of guarded) {
     const body = (BODIES[route] ?? BY_BODY[route])?.(ids);
@@ -248,6 +250,7 @@ it("answers 503 on every route while the database is away", async () => {
   const bodies: Record<string, object> = {
     "POST /auth/register": { email: "a@b.cd", password: PASSWORD, display_name: "A" },
     "POST /auth/login": { email: "a@b.cd", password: PASSWORD },
+    "POST /auth/session": { email: "a@b.cd", password: PASSWORD },
     "POST /auth/refresh": { refresh_token: "x" },
     "POST /auth/password-reset": { code: "x", password: PASSWORD },
     "POST /node/register": { code: "x", name: "x", capabilities: CAPABILITIES },
@@ -261,7 +264,7 @@ it("answers 503 on every route while the database is away", async () => {
   for (const { route, method, path } of waiting) {
     const isNodes = path.startsWith("/node/");
     const bearer = isNodes ? "vnt_none" : isDevicesOwn(path) ? "vdt_none" : token;
-    const headers = { Authorization: `Bearer ${bearer}` };
+    const headers = { Authorization: `Bearer ${bearer}`, Cookie: someCookie() };
     const body = bodies[route];
     const reply = await ask(away.urls.vision, method, somePath(path), { body, headers });
     expect([route, ...refusal(reply)]).toEqual([route, 503, "store_unavailable"]);

@@ -12,9 +12,12 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { stop as stopEsbuild } from "esbuild";
 import { type DatabaseName, migrateDatabase } from "../migrations.ts";
 import { grantRights } from "../rights.ts";
 import { ROOT, randomSecret } from "../state.ts";
+import { studioFolder } from "../studio-build.ts";
+import { STUDIO_WORKER } from "../workers.ts";
 import type { Upload } from "./checks.ts";
 import type { Cloudflare } from "./cloudflare.ts";
 import { migrateVariable, rolesOf } from "./database-checks.ts";
@@ -87,13 +90,16 @@ function writePlacedConfig(workers: readonly WantedWorker[]): string | null {
 }
 
 /** Uploads Workers by wrangler, in order: code, secrets, variables, domain and placement. */
-export function uploadWorkers(
+export async function uploadWorkers(
   uploads: readonly Upload[],
   { environment, dryRun }: { environment: DeployEnvironment; dryRun: boolean },
 ) {
   const folder = mkdtempSync(join(tmpdir(), "vantage-deploy-"));
   const placed = writePlacedConfig(uploads.map(({ worker }) => worker));
   try {
+    const hasStudio = uploads.some(({ worker: { service } }) => service === STUDIO_WORKER);
+    const studio = hasStudio ? await studioFolder() : "";
+    await stopEsbuild();
     for (const { worker, secrets } of uploads) {
       const { service, domain, variables } = worker;
       const secretsFile = join(folder, `${service}.json`);
@@ -106,6 +112,7 @@ export function uploadWorkers(
       wrangler(environment, [
         "deploy",
         ...["--env", service],
+        ...(service === STUDIO_WORKER ? ["--assets", studio] : []),
         ...(placed ? ["--config", placed] : []),
         ...settings,
         ...(domain === undefined ? [] : ["--domain", domain]),

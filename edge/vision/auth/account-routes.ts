@@ -6,7 +6,7 @@
 import { z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
-import { TokenPair, User } from "../../../shared/wire/vision.ts";
+import { SignedInUser, TokenPair } from "../../../shared/wire/vision.ts";
 import { json, jsonBody } from "../../http/route.ts";
 import { title } from "../../http/texts.ts";
 import { clientAddress } from "../../http/throttle.ts";
@@ -23,6 +23,7 @@ import {
 } from "./accounts.ts";
 import { inPerson, loggedIn } from "./audience.ts";
 import { actOf } from "./audit.ts";
+import { formTokenOf } from "./browser-cookie.ts";
 import { Email } from "./email.ts";
 import { InvitationCode } from "./invitation-routes.ts";
 import {
@@ -56,9 +57,10 @@ const tag = "Accounts";
 export const OPEN_BODY = { bytesMax: 16 * 1024 };
 
 // Longer than what is accepted, so that the policy's own words answer; short enough to be hashed.
-const password = z.string().max(4 * PASSWORD_MAX);
+/** A password that is to be verified. */
+export const PASSWORD = z.string().max(4 * PASSWORD_MAX);
 /** A password that is to be set. */
-export const NEW_PASSWORD = password.meta({
+export const NEW_PASSWORD = PASSWORD.meta({
   minLength: PASSWORD_MIN,
   maxLength: PASSWORD_MAX,
   description:
@@ -109,6 +111,30 @@ async function verifiedCaller(
   });
   if (!found) throw new Failure("bad_credentials", "the current password is another");
   return found.account;
+}
+
+/**
+ * The account of a login. Fails with `bad_credentials`, in the same time whether or not the account
+ * exists, and with `too_many_attempts`.
+ */
+export async function verifiedLogin(
+  context: Pick<Context, "req"> & { var: { service: Parts } },
+  { email, password, device }: { email: string; password: string; device?: string | undefined },
+): Promise<Account> {
+  const parts = context.var.service;
+  const former = await formerClaims(parts, { email, token: device });
+  const isOwn = former && (await accountById(parts, former.accountId)) !== null;
+  const session = isOwn ? former.session : null;
+  const attempt = { ...attemptOf(context, email), session };
+  const found = await checkedPassword(parts, attempt, async () => {
+    const account = await accountByEmail(parts, email);
+    if (!account) await verifyNothing(password);
+    return account && verifiedOf(account, password);
+  });
+  if (!found) throw new Failure("bad_credentials", "email and password do not match an account");
+  const { account, outdated } = found;
+  if (outdated) await replaceHash(parts, account, await hashPassword(password));
+  return account;
 }
 
 /** Routes of accounts and sessions. */
@@ -171,27 +197,13 @@ export const accountRoutes: readonly Route[] = [
         `as \`device\` (beyond the contract), which is counted instead of the address, ${PER_PAIR} ` +
         "wrong passwords a minute.",
       who: anybody,
-      body: jsonBody(z.strictObject({ email: Email, password, device }), OPEN_BODY),
+      body: jsonBody(z.strictObject({ email: Email, password: PASSWORD, device }), OPEN_BODY),
       answers: { 200: json("tokens", TokenPair) },
       errors: ["bad_credentials", "too_many_attempts"],
     },
     async (context) => {
-      const parts = context.var.service;
-      const { device: token, ...body } = context.req.valid("json");
-      const former = await formerClaims(parts, { email: body.email, token });
-      const isOwn = former && (await accountById(parts, former.accountId)) !== null;
-      const session = isOwn ? former.session : null;
-      const attempt = { ...attemptOf(context, body.email), session };
-      const found = await checkedPassword(parts, attempt, async () => {
-        const account = await accountByEmail(parts, body.email);
-        if (!account) await verifyNothing(body.password);
-        return account && verifiedOf(account, body.password);
-      });
-      if (!found)
-        throw new Failure("bad_credentials", "email and password do not match an account");
-      const { account, outdated } = found;
-      if (outdated) await replaceHash(parts, account, await hashPassword(body.password));
-      return context.json(await openSession(parts, account), 200);
+      const account = await verifiedLogin(context, context.req.valid("json"));
+      return context.json(await openSession(context.var.service, account), 200);
     },
   ),
   route(
@@ -223,11 +235,13 @@ export const accountRoutes: readonly Route[] = [
       summary: "Who you are",
       who: loggedIn,
       description: "An API token sees its workspaces alone, with the roles that it has in them.",
-      answers: { 200: json("the caller", User) },
+      answers: { 200: json("the caller", SignedInUser) },
     },
     async (context) => {
-      const { accountId, apiToken, memberships } = callerOf(context);
-      const own = await userRecord(context.var.service, accountId);
+      const parts = context.var.service;
+      const { accountId, apiToken, byCookie, memberships, session } = callerOf(context);
+      const form_token = byCookie ? await formTokenOf(parts, session) : null;
+      const own = { ...(await userRecord(parts, accountId)), form_token };
       if (!apiToken) return context.json(own, 200);
       const workspaces = own.workspaces.flatMap((one) => {
         const role = memberships.get(one.workspace_id);
@@ -275,7 +289,7 @@ export const accountRoutes: readonly Route[] = [
       description:
         "Beyond the contract. Ends every session of the account and answers the tokens of a new one.",
       who: inPerson,
-      body: jsonBody(z.strictObject({ current_password: password, new_password: NEW_PASSWORD })),
+      body: jsonBody(z.strictObject({ current_password: PASSWORD, new_password: NEW_PASSWORD })),
       answers: { 200: json("tokens", TokenPair) },
       errors: ["bad_credentials", "state_conflict", "too_many_attempts"],
     },
@@ -304,7 +318,7 @@ export const accountRoutes: readonly Route[] = [
         "email may register anew, as another account without the rights of this one. The last admin " +
         "of a workspace cannot be deleted: `workspaces` names those that would have none.",
       who: inPerson,
-      body: jsonBody(z.strictObject({ password })),
+      body: jsonBody(z.strictObject({ password: PASSWORD })),
       answers: { 204: { description: "the account is gone" } },
       errors: ["bad_credentials", "state_conflict", "too_many_attempts"],
     },

@@ -1,11 +1,13 @@
-// Who may call a route: whoever has an access token, and of those admins and operators alone.
+// Who may call a route: whoever has an access token or a session's cookie, and of those admins and
+// operators alone.
 
 import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import type { Audience } from "../../http/route.ts";
+import { FORM_HEADER, SESSION_COOKIE } from "./browser-cookie.ts";
 import { authenticate, callerOf, realmOf } from "./scope.ts";
 
-/** Whoever has an access token: the handler looks at what belongs to the caller alone. */
+/** Whoever has a token or a session's cookie: the handler looks at what is the caller's alone. */
 export const loggedIn = {
   schemes: {
     accessToken: {
@@ -13,9 +15,19 @@ export const loggedIn = {
       scheme: "bearer",
       description: "an access token (a JWT), or a personal API token of `POST /auth/tokens`",
     },
+    sessionCookie: {
+      type: "apiKey",
+      in: "cookie",
+      name: SESSION_COOKIE,
+      description:
+        "the cookie of `POST /auth/session`, for pages of the same origin: it counts where no " +
+        "`Authorization` is sent, and an answer may set it anew. What changes something also needs " +
+        `the header \`${FORM_HEADER}\`: the \`form_token\` that \`GET /auth/me\` answers`,
+    },
   },
   guards: [authenticate],
   description: "For everybody who is logged in.",
+  errorsOfChanges: ["form_refused"],
 } as const satisfies Audience;
 
 /** Fails with `forbidden` for an API token: a stolen one must not take over the account. */
@@ -39,7 +51,7 @@ export const inPerson = {
 export const user = {
   ...loggedIn,
   description: "For every member of the workspace, viewers too.",
-  errorsOfChanges: ["forbidden"],
+  errorsOfChanges: ["forbidden", ...loggedIn.errorsOfChanges],
 } as const satisfies Audience;
 
 const requireAdmin: MiddlewareHandler = async (context, next) => {
@@ -52,6 +64,7 @@ export const admin: Audience = {
   schemes: loggedIn.schemes,
   guards: [authenticate, requireAdmin],
   errors: ["forbidden"],
+  errorsOfChanges: loggedIn.errorsOfChanges,
 };
 
 const requireOperator: MiddlewareHandler = async (context, next) => {
@@ -67,6 +80,7 @@ export const operator: Audience = {
   schemes: loggedIn.schemes,
   guards: [authenticate, requireOperator],
   errors: ["forbidden"],
+  errorsOfChanges: loggedIn.errorsOfChanges,
 };
 
 /** Admins with an access token: what an API token gave would outlive it. */

@@ -1,12 +1,14 @@
-// What the database says of the sender of a credential: an access token or a personal API token. An
-// isolate keeps an answer for a minute, so that what ends a credential takes effect within it.
+// What the database says of the sender of a credential: an access token, a browser's cookie or a
+// personal API token. An isolate keeps an answer for a minute, so that what ends a credential takes
+// effect within it.
 
 import { type SQL, sql } from "drizzle-orm";
-import { HOUR } from "../../../shared/time.ts";
+import { DAY, HOUR } from "../../../shared/time.ts";
 import type { Role } from "../../../shared/wire/vision.ts";
 import { epochMs } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { instant } from "../base/sql.ts";
+import { cookieHash, IDLE_MS } from "./browser-cookie.ts";
 import { sha256 } from "./digest.ts";
 import type { AccessClaims } from "./tokens.ts";
 
@@ -18,6 +20,8 @@ const STATE_KEPT_MS = 60_000;
 const STATES_MAX = 10_000;
 /** Milliseconds between two notes of a token's use. */
 const USE_NOTED_MS = HOUR;
+/** Milliseconds between two moves of the end of a browser's session. */
+const EXTENDED_MS = DAY;
 
 interface CallerState {
   /** When it was read, epoch milliseconds. */
@@ -34,6 +38,12 @@ interface SessionState extends CallerState {
   sessionEnded: boolean;
 }
 
+interface CookieState extends CallerState {
+  session: string;
+  /** Epoch milliseconds. */
+  expiresAt: number;
+}
+
 interface ApiTokenState extends CallerState {
   tokenId: string;
   /** The ceiling of its roles; `memberships` are its owner's. */
@@ -46,6 +56,8 @@ interface ApiTokenState extends CallerState {
 interface StateCache {
   /** By account and session. */
   sessions: Map<string, SessionState>;
+  /** By the hash of the cookie. */
+  cookies: Map<string, CookieState>;
   /** By the hash of the token. */
   apiTokens: Map<string, ApiTokenState>;
 }
@@ -53,7 +65,11 @@ interface StateCache {
 const caches = new WeakMap<Parts["tokenSecret"], StateCache>();
 
 function cacheOf({ tokenSecret }: Pick<Parts, "tokenSecret">): StateCache {
-  const known = caches.get(tokenSecret) ?? { sessions: new Map(), apiTokens: new Map() };
+  const known = caches.get(tokenSecret) ?? {
+    sessions: new Map(),
+    cookies: new Map(),
+    apiTokens: new Map(),
+  };
   caches.set(tokenSecret, known);
   return known;
 }
@@ -112,6 +128,54 @@ export async function sessionState(
   });
 }
 
+/**
+ * The state of a browser's cookie; null where its session is unknown, ended or expired. A use moves
+ * the session's end, by one write a day: `extended` says that this one did.
+ */
+export async function cookieState(
+  parts: Parts,
+  value: string,
+): Promise<(CookieState & { extended: boolean }) | null> {
+  const { cookies } = cacheOf(parts);
+  const hash = await cookieHash(value);
+  const cached = cookies.get(hash);
+  const now = parts.clock();
+  if (cached && now - cached.at < STATE_KEPT_MS) {
+    return cached.expiresAt > now ? { ...cached, extended: false } : null;
+  }
+  const living = sql`r.hash = decode(${hash}, 'hex') AND r.revoked_at IS NULL
+    AND r.expires_at > ${instant(now)}`;
+  const { rows } = await parts.database.execute<
+    AccountRow & {
+      account_id: string;
+      session: string;
+      expires_at: number;
+      extended_to: number | null;
+    }
+  >(sql`
+    WITH extended AS (
+      UPDATE refresh_token r SET expires_at = ${instant(now + IDLE_MS)}
+       WHERE ${living} AND r.expires_at <= ${instant(now + IDLE_MS - EXTENDED_MS)}
+      RETURNING r.expires_at)
+    SELECT a.id::text AS account_id, a.email, r.family::text AS session,
+      ${epochMs(sql`r.expires_at`)} AS expires_at,
+      (SELECT ${epochMs(sql`expires_at`)} FROM extended) AS extended_to,
+      ${standingOf(sql`true`)}
+      FROM refresh_token r JOIN account a ON a.id = r.account_id WHERE ${living}`);
+  const row = rows[0];
+  if (!row) return null;
+  const state = keepState(cookies, hash, {
+    at: now,
+    accountId: row.account_id,
+    email: row.email,
+    memberships: new Map(Object.entries(row.memberships)),
+    operator: row.operator,
+    session: row.session,
+    expiresAt: row.extended_to ?? row.expires_at,
+  });
+  return { ...state, extended: row.extended_to !== null };
+}
+
 /** The state of an API token; null where it is unknown, revoked or expired. */
 export async function apiTokenState(parts: Parts, token: string): Promise<ApiTokenState | null> {
   const { apiTokens } = cacheOf(parts);
@@ -158,8 +222,8 @@ export async function apiTokenState(parts: Parts, token: string): Promise<ApiTok
 
 /** Forgets what this isolate knows of an account, so that a change of it takes effect at once. */
 export function forgetSessions(parts: Parts, accountId: string): void {
-  const { sessions, apiTokens } = cacheOf(parts);
-  for (const states of [sessions, apiTokens]) {
+  const { sessions, cookies, apiTokens } = cacheOf(parts);
+  for (const states of [sessions, cookies, apiTokens]) {
     for (const [key, state] of states) if (state.accountId === accountId) states.delete(key);
   }
 }

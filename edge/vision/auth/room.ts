@@ -6,6 +6,7 @@ import { adminRoutes } from "./admin-routes.ts";
 import { apiTokenRoutes } from "./api-token-routes.ts";
 import { KEPT_ENTRIES } from "./audit.ts";
 import { auditRoutes } from "./audit-routes.ts";
+import { browserSessionRoutes } from "./browser-session-routes.ts";
 import { KEPT_INCIDENTS } from "./incidents/incidents.ts";
 import { incidentRoutes } from "./incidents/routes.ts";
 import { invitationRoutes } from "./invitation-routes.ts";
@@ -15,6 +16,7 @@ import { KEPT_FOR_LOGIN } from "./sessions.ts";
 export const auth: Room = {
   routes: [
     accountRoutes,
+    browserSessionRoutes,
     apiTokenRoutes,
     passwordResetRoutes,
     adminRoutes,

@@ -5,9 +5,11 @@ import { type SQL, sql } from "drizzle-orm";
 import type { Context, MiddlewareHandler } from "hono";
 import { assert, Failure } from "../../../shared/errors.ts";
 import { ROLES, type Role } from "../../../shared/wire/vision.ts";
+import { isFromOwnSite, isReading } from "../../http/browser-request.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
-import { API_TOKEN_PREFIX, apiTokenState, sessionState } from "./caller-state.ts";
+import { cookieOf, requireForm, requireOwnSite, sendCookie } from "./browser-cookie.ts";
+import { API_TOKEN_PREFIX, apiTokenState, cookieState, sessionState } from "./caller-state.ts";
 import { verifyAccess } from "./tokens.ts";
 
 /** Who sent a request. */
@@ -18,24 +20,64 @@ export interface Caller {
   memberships: ReadonlyMap<string, Role>;
   /** Admin of the default workspace: runs the installation. */
   operator: boolean;
-  /** Family of the refresh token that the access token came with; the id of an API token. */
+  /** Family of the session's refresh tokens or cookie; the id of an API token. */
   session: string;
+  /** Whether the session's cookie sent the request, and no token. */
+  byCookie: boolean;
   /** The API token that sent the request, and the only workspace that it sees; null: a session. */
   apiToken: { tokenId: string; workspaceId: string | null } | null;
 }
 
-/** Lets a request pass only with a valid access or API token, and sets what `callerOf` reads. */
+/**
+ * Lets a request pass only with a valid access or API token, or where no `Authorization` is sent
+ * with the cookie of a session, and sets what `callerOf` reads.
+ */
 export const authenticate: MiddlewareHandler = async (context, next) => {
   const parts = context.get("service") as Parts;
-  const token = /^Bearer ([\w.~+/=-]+)$/i.exec(context.req.header("Authorization") ?? "")?.[1];
+  const given = context.req.header("Authorization");
+  if (given === undefined) return byCookie(context, parts, next);
+  const token = /^Bearer ([\w.~+/=-]+)$/i.exec(given)?.[1];
   const caller = token ? await resolveCaller(parts, token) : null;
-  if (!caller) {
-    context.header("WWW-Authenticate", 'Bearer realm="vantage"');
-    throw new Failure("unauthorized", "send a valid access token as Authorization: Bearer");
-  }
+  if (!caller) throw noCredential(context);
   context.set("caller", caller);
   await next();
 };
+
+const TOKEN_WANTED = "send a valid access token as Authorization: Bearer";
+const SESSION_OVER =
+  "the cookie is of no session that lasts, or a page of another site sent it; log in with " +
+  "POST /auth/session";
+
+function noCredential(context: Context, detail = TOKEN_WANTED): Failure {
+  context.header("WWW-Authenticate", 'Bearer realm="vantage"');
+  return new Failure("unauthorized", detail);
+}
+
+/**
+ * Lets a request pass with the cookie of a session. Pages of other sites read nothing by it, as if
+ * it were not sent, and change nothing: `form_refused`.
+ */
+async function byCookie(context: Context, parts: Parts, next: () => Promise<void>): Promise<void> {
+  const value = cookieOf(context);
+  if (value === null) throw noCredential(context);
+  if (!isReading(context)) requireOwnSite(context);
+  const known = isFromOwnSite(context) ? await cookieState(parts, value) : null;
+  if (!known) throw noCredential(context, SESSION_OVER);
+  await requireForm(context, parts, known.session);
+  const caller: Caller = {
+    accountId: known.accountId,
+    email: known.email,
+    memberships: known.memberships,
+    operator: known.operator,
+    session: known.session,
+    byCookie: true,
+    apiToken: null,
+  };
+  context.set("caller", caller);
+  await next();
+  // Sent after the answer is made: handlers make some answers without the context's headers.
+  if (known.extended) sendCookie(context, value);
+}
 
 /** Who called a route that `authenticate` guards: its `context.var.caller`, with its type. */
 export function callerOf(context: Pick<Context, "get">): Caller {
@@ -57,6 +99,7 @@ async function resolveCaller(parts: Parts, token: string): Promise<Caller | null
     memberships: known.memberships,
     operator: known.operator,
     session: claims.session,
+    byCookie: false,
     apiToken: null,
   };
 }
@@ -73,6 +116,7 @@ async function apiTokenCaller(parts: Parts, token: string): Promise<Caller | nul
     memberships: new Map([...memberships].map(([id, held]) => [id, lower(held)])),
     operator,
     session: tokenId,
+    byCookie: false,
     apiToken: { tokenId, workspaceId },
   };
 }

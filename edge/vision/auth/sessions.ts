@@ -1,6 +1,7 @@
-// Sessions: families of refresh tokens. A refresh token is valid until it expires, its session ends
-// or a rotation replaces it. A replaced token that is sent again was copied, by its first sender or
-// by its second, so its whole family ends.
+// Sessions: families of refresh tokens, or of the one secret in a browser's cookie, which has a row
+// like theirs under a hash of another kind. A refresh token is valid until it expires, its session
+// ends or a rotation replaces it. A replaced token that is sent again was copied, by its first
+// sender or by its second, so its whole family ends.
 
 import { type SQL, sql } from "drizzle-orm";
 import {
@@ -18,6 +19,7 @@ import { batch, epochMs } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { keep } from "../base/retention.ts";
 import type { Account } from "./accounts.ts";
+import { cookieHash, IDLE_MS } from "./browser-cookie.ts";
 import { forgetSessions } from "./caller-state.ts";
 import { randomText, sha256, toBase64url } from "./digest.ts";
 import { LISTED_DAYS } from "./invitations.ts";
@@ -60,19 +62,42 @@ async function pair(
  */
 export async function openSession(parts: Parts, holder: Holder): Promise<TokenPair> {
   const refreshToken = randomText(32);
+  const session = await beginFamily(parts, holder, {
+    hash: await sha256(refreshToken),
+    lastsMs: REFRESH_TOKEN_MS,
+  });
+  return pair(parts, { ...holder, session, refreshToken });
+}
+
+/** Begins a browser's session under the same condition; returns the value of its cookie. */
+export async function openBrowserSession(
+  parts: Parts,
+  holder: Holder,
+): Promise<{ session: string; cookie: string }> {
+  const cookie = randomText(32);
+  const hash = await cookieHash(cookie);
+  return { cookie, session: await beginFamily(parts, holder, { hash, lastsMs: IDLE_MS }) };
+}
+
+/** Begins a session by its first secret, of this hash; returns its family. */
+async function beginFamily(
+  parts: Parts,
+  holder: Holder,
+  { hash, lastsMs }: { hash: string; lastsMs: number },
+): Promise<string> {
   const session = crypto.randomUUID();
   const now = parts.clock();
   // The lock lets whoever ends all sessions see this one, or this one see that they ended.
   const { rows } = await parts.database.execute(sql`
     INSERT INTO refresh_token (hash, family, account_id, created_at, expires_at)
-    SELECT decode(${await sha256(refreshToken)}, 'hex'), ${session}::uuid, id, ${at(now)},
-        ${at(now + REFRESH_TOKEN_MS)} FROM account
+    SELECT decode(${hash}, 'hex'), ${session}::uuid, id, ${at(now)}, ${at(now + lastsMs)}
+      FROM account
      WHERE id = ${holder.accountId}::uuid AND session_version = ${holder.sessionVersion}::int
        FOR SHARE RETURNING family`);
   if (rows.length === 0) {
     throw new Failure("unauthorized", "the account was changed meanwhile; log in again");
   }
-  return pair(parts, { ...holder, session, refreshToken });
+  return session;
 }
 
 /**
@@ -143,7 +168,7 @@ export async function refreshSession(
   });
 }
 
-/** Ends one session: its refresh tokens at once, its access tokens within a minute everywhere. */
+/** Ends one session: its refresh tokens at once, access tokens and cookies within a minute. */
 export async function endSession(parts: Parts, accountId: string, session: string): Promise<void> {
   await parts.database.execute(sql`
     UPDATE refresh_token SET revoked_at = ${at(parts.clock())}

@@ -10,8 +10,8 @@ type Discarding = Pick<Parts, "database" | "bucket" | "limits">;
 /**
  * Every object that a row names, whichever room wrote it: `key`, and `required`, which the file of
  * a linked video is not: it is its owner's. Nor is the checkpoint of a run that is under way: the
- * next one replaces it. What is made again where it is missing, such as images
- * of frames, and what lives for a day is not among them.
+ * next one replaces it; nor a pack of crops, which are cut again. What is made again where it is
+ * missing and has no row, such as images of frames, and what lives for a day is not among them.
  */
 export const NAMED_OBJECTS = sql`
   SELECT storage_key AS key, source <> 'link' AS required FROM video
@@ -19,6 +19,7 @@ export const NAMED_OBJECTS = sql`
   UNION ALL SELECT thumbnail_key, true FROM video WHERE thumbnail_key IS NOT NULL
   UNION ALL SELECT storage_key, true FROM dataset_export WHERE state = 'completed'
   UNION ALL SELECT storage_key, true FROM dataset_version
+  UNION ALL SELECT key, false FROM crop_pack
   UNION ALL SELECT dataset->'manifest'->>'key', true FROM training_run
   UNION ALL SELECT checkpoint->>'key', state NOT IN ('queued', 'running') FROM training_run
     WHERE checkpoint IS NOT NULL

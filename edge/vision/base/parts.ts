@@ -86,6 +86,8 @@ export interface Parts {
   edge: { service: Pick<Fetcher, "fetch">; imageSize: number } | null;
   /** What says what an image looks like; null: nothing does. */
   hasher: Pick<Fetcher, "fetch"> | null;
+  /** The Studio's files. */
+  studio: Pick<Fetcher, "fetch">;
   /** Seals what users entrust to the service. */
   sealing: SealingKeys;
   /** How addresses that users name are reached. */

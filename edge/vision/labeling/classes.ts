@@ -5,6 +5,7 @@ import { z } from "@hono/zod-openapi";
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { name, trimmed } from "../../http/texts.ts";
+import { folded, foldedName } from "../base/lists.ts";
 
 const CHARACTERS_MAX = 200;
 /** A letter with its marks composes of so many characters at most in what people write. */
@@ -19,13 +20,6 @@ export const ClassName = z
   .normalize("NFC")
   .pipe(name().max(CHARACTERS_MAX))
   .meta(trimmed(CHARACTERS_MAX));
-
-/** What names of one class have in common. */
-export const foldedName = (given: string): string => given.trim().normalize("NFC").toLowerCase();
-
-/** The same as `foldedName`, in SQL. */
-export const folded = (text: SQL): SQL =>
-  sql`lower(normalize(btrim(${text}), NFC) COLLATE "und-x-icu")`;
 
 /** Fails with `invalid_request` when two names of a new job are of one class. */
 export function assertDistinct(names: readonly string[]): void {

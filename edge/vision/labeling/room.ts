@@ -4,6 +4,8 @@ import type { TaskRoom } from "../tasks/room.ts";
 import { agreementRoutes } from "./collaboration/agreement-routes.ts";
 import { assignmentRoutes } from "./collaboration/assignment-routes.ts";
 import { commentRoutes } from "./collaboration/comment-routes.ts";
+import { cropRoutes } from "./crops/crop-routes.ts";
+import { cropsEnded, sealCrops } from "./crops/packs.ts";
 import { forgetArchives } from "./datasets/archive-form.ts";
 import { comparisonRoutes } from "./datasets/comparison-routes.ts";
 import { exportEnded, sealExport } from "./datasets/ended.ts";
@@ -20,6 +22,7 @@ import { labelReported } from "./jobs/reports.ts";
 import { jobRoutes } from "./jobs/routes.ts";
 import { bulkRoutes } from "./review/bulk-routes.ts";
 import { classRoutes } from "./review/class-routes.ts";
+import { columnRoutes } from "./review/column-routes.ts";
 import { frameRoutes } from "./review/frame-routes.ts";
 import { reviewRoutes } from "./review/routes.ts";
 import { trackRoutes } from "./review/track-routes.ts";
@@ -35,6 +38,7 @@ export const labeling: TaskRoom = {
   routes: [
     ...[labelRoutes, previewRoutes, jobRoutes],
     ...[classRoutes, reviewRoutes, bulkRoutes, frameRoutes, trackRoutes],
+    ...[columnRoutes, cropRoutes],
     ...[commentRoutes, assignmentRoutes, agreementRoutes],
     ...[tagRoutes, searchRoutes, suggestionRoutes, similarRoutes],
     ...[exportRoutes, importRoutes, comparisonRoutes, datasetRoutes],
@@ -48,6 +52,7 @@ export const labeling: TaskRoom = {
     },
     preview: { seal: sealPreview },
     segment: { seal: sealSegment },
+    crops: { seal: sealCrops, ended: cropsEnded },
     embed: { seal: sealLooks, ended: looksEnded },
     export: { seal: sealExport, ended: exportEnded },
   },

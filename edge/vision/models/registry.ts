@@ -20,6 +20,7 @@ import { type Act, auditEntries } from "../auth/audit.ts";
 import { API, type Page } from "../base/api.ts";
 import { discardObjects } from "../base/discard.ts";
 import { type LoggedMove, stepBack } from "../base/history.ts";
+import { isWanted, type ListPage, type ListQuery, pageOf } from "../base/lists.ts";
 import type { Parts } from "../base/parts.ts";
 import { allOf, breaksReference, idList, textList } from "../base/sql.ts";
 import { source } from "../tasks/objects.ts";
@@ -115,8 +116,27 @@ export async function listModels(
   workspaces: readonly string[],
   filter: ModelFilter = {},
 ): Promise<ModelRow[]> {
+  const rows = await rowsOf(database, MODEL)`
+    SELECT ${MODEL} FROM model m WHERE ${modelIs(workspaces, filter)} ORDER BY ${NEWEST_FIRST}`;
+  return rows;
+}
+
+/** A page of the models of the workspaces, newest first. */
+export const modelPage = (
+  database: Database,
+  workspaces: readonly string[],
+  { filter, query }: { filter: ModelFilter; query: ListQuery },
+): Promise<ListPage<ModelRow>> => {
+  const where = sql`${modelIs(workspaces, filter)} AND ${isWanted(query, { name: sql`m.name` })}`;
+  return pageOf(database, MODEL, { from: sql`model m`, where, order: NEWEST_FIRST }, query);
+};
+
+const NEWEST_FIRST = sql`m.created_at DESC, m.id`;
+
+/** The condition on a model `m` to be of the workspaces and meant by a filter. */
+function modelIs(workspaces: readonly string[], filter: ModelFilter): SQL {
   const { modelId, name, called, projectId, runId, among } = filter;
-  const conditions = [
+  return allOf([
     sql`m.workspace_id IN ${idList(workspaces)}`,
     modelId && sql`m.id = ${modelId}::uuid`,
     name !== undefined && sql`m.name = ${name}`,
@@ -131,11 +151,7 @@ export async function listModels(
         OR (m.active AND 'active' IN ${textList(among.names)})
         OR EXISTS (SELECT FROM model_alias WHERE model_id = m.id
           AND alias IN ${textList(among.names)}))`,
-  ];
-  const rows = await rowsOf(database, MODEL)`
-    SELECT ${MODEL} FROM model m WHERE ${allOf(conditions)}
-     ORDER BY m.created_at DESC, m.id`;
-  return rows;
+  ]);
 }
 
 /** The model of this id, if it is of these workspaces; fails with `not_found`. */

@@ -13,15 +13,16 @@ import { user } from "../auth/audience.ts";
 import { actOf } from "../auth/audit.ts";
 import { allow, callerOf, workspaceFor, workspacesOf } from "../auth/scope.ts";
 import { originOf, pageQuery } from "../base/api.ts";
+import { listAnswer, listQuery, tellTotal } from "../base/lists.ts";
 import type { Parts } from "../base/parts.ts";
 import { type Route, route } from "../base/route.ts";
 import { presignGet } from "../tasks/objects.ts";
 import {
   deleteModel,
   findModel,
-  listModels,
   listMoves,
   type ModelRow,
+  modelPage,
   modelRecord,
   moveName,
   nameStepBack,
@@ -202,23 +203,19 @@ export const modelRoutes = (hooks: ModelHooks): readonly Route[] => [
         alias: z.enum(MODEL_NAMES).optional().meta({ description: "`active` is the active one" }),
         project_id: z.uuid().optional(),
         run_id: z.uuid().optional(),
+        ...listQuery,
       }),
-      answers: { 200: json("models of the caller's workspaces", z.array(Model)) },
+      answers: { 200: listAnswer("models of the caller's workspaces", Model) },
     },
     async (context) => {
-      const { project_id, run_id, alias: called, name } = context.req.valid("query");
-      const models = await listModels(
-        context.var.service.database,
-        workspacesOf(callerOf(context)),
-        {
-          name,
-          projectId: project_id,
-          runId: run_id,
-          called,
-        },
-      );
+      const { project_id, run_id, alias: called, name, ...query } = context.req.valid("query");
+      const filter = { name, projectId: project_id, runId: run_id, called };
+      const { database } = context.var.service;
+      const wanted = { filter, query };
+      const page = await modelPage(database, workspacesOf(callerOf(context)), wanted);
+      tellTotal(context, page);
       return context.json(
-        models.map((one) => modelRecord(one, originOf(context))),
+        page.rows.map((one) => modelRecord(one, originOf(context))),
         200,
       );
     },

@@ -19,6 +19,7 @@ const ATTEMPT_SECONDS_MAX: Readonly<Record<TaskKind, number>> = {
   preview: 10 * MINUTES,
   segment: 10 * MINUTES,
   embed: 1 * HOURS,
+  crops: 1 * HOURS,
   frames: 10 * MINUTES,
   export: 4 * HOURS,
   model_export: 1 * HOURS,

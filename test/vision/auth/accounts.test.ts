@@ -53,7 +53,7 @@ describe("the vision API", () => {
     open: ["/healthz"],
     openOthers: [
       ...["auth/register", "auth/login", "auth/refresh", "node/register", "progress"],
-      ...["devices/enrol", "auth/password-reset"],
+      ...["devices/enrol", "auth/password-reset", "auth/session"],
     ].map((path) => `${API}/${path}`),
     wrong: { Authorization: "Bearer wrong" },
   });

@@ -22,6 +22,7 @@ describe("roles", () => {
         email: "a",
         operator: false,
         session: "s",
+        byCookie: false,
         apiToken: null,
         memberships,
       };

@@ -6,7 +6,7 @@ import { type SQL, sql } from "drizzle-orm";
 import type { Context, MiddlewareHandler } from "hono";
 import { assert, Failure } from "../../../../shared/errors.ts";
 import type { Audience } from "../../../http/route.ts";
-import { user } from "../../auth/audience.ts";
+import { loggedIn, user } from "../../auth/audience.ts";
 import { randomText, sha256, toBase64url } from "../../auth/digest.ts";
 import { authenticate } from "../../auth/scope.ts";
 import type { Parts } from "../../base/parts.ts";
@@ -98,6 +98,7 @@ export const deviceOrUser = (byDevice = authenticateDevice): Audience => ({
       (await tokenHash(context)) === null ? authenticate(context, next) : byDevice(context, next),
   ],
   errors: ["forbidden"],
+  errorsOfChanges: loggedIn.errorsOfChanges,
 });
 
 /** The device whose token let a request pass. */

@@ -10,6 +10,7 @@ import { errorResponses, json } from "../../../http/route.ts";
 import { user } from "../../auth/audience.ts";
 import { callerOf, workspacesOf } from "../../auth/scope.ts";
 import { originOf, pageQuery } from "../../base/api.ts";
+import { listAnswer, statusQuery, tellTotal } from "../../base/lists.ts";
 import { type Route, route } from "../../base/route.ts";
 import { jobFor, jobId } from "../jobs/access.ts";
 import { isLive, stillRuns } from "../jobs/jobs.ts";
@@ -144,13 +145,18 @@ export const exportRoutes: readonly Route[] = [
       description: "Beyond the contract.",
       who: user,
       params: jobId,
-      query: z.object(pageQuery(100, 20)),
-      answers: { 200: json("the exports", z.array(DatasetExport)) },
+      query: z.object({
+        ...pageQuery(100, 20),
+        status: statusQuery(DatasetExport.shape.status.options),
+      }),
+      answers: { 200: listAnswer("the exports", DatasetExport) },
     },
     async (context) => {
       const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
-      const page = { ...context.req.valid("query"), origin: originOf(context) };
-      return context.json(await listExports(context.var.service, { jobId: job.id }, page), 200);
+      const wanted = { ...context.req.valid("query"), origin: originOf(context) };
+      const page = await listExports(context.var.service, { jobId: job.id }, wanted);
+      tellTotal(context, page);
+      return context.json(page.rows, 200);
     },
   ),
   route(

@@ -6,9 +6,11 @@ import { Failure } from "../../../../shared/errors.ts";
 import type { ExportNames, TaskPayload } from "../../../../shared/tasks/tasks.ts";
 import { iso } from "../../../../shared/time.ts";
 import type { DatasetExport, ExportSummary } from "../../../../shared/wire/labeling.ts";
+import { rowsOf } from "../../../http/selection.ts";
 import { jsonb } from "../../../http/storable.ts";
 import { API } from "../../base/api.ts";
 import { discardObjects } from "../../base/discard.ts";
+import { isWanted, type ListPage, type ListQuery, pageOf } from "../../base/lists.ts";
 import type { Parts } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
 import { presignGet, target } from "../../tasks/objects.ts";
@@ -159,10 +161,9 @@ export async function failLostExports({ database }: Parts): Promise<void> {
 /** An export as its row says, with the name of what it is of. */
 type ExportRow = Record<string, unknown>;
 
-const EXPORTS = sql`
-  SELECT e.*, e.bytes::float8 AS size, v.dataset_id::text, v.number AS version,
-    coalesce(j.name, d.name || ' v' || v.number) AS name
-    FROM dataset_export e LEFT JOIN job j ON j.id = e.job_id
+const EXPORT = sql<ExportRow>`e.*, e.bytes::float8 AS size, v.dataset_id::text,
+  v.number AS version, coalesce(j.name, d.name || ' v' || v.number) AS name`;
+const EXPORTS = sql`dataset_export e LEFT JOIN job j ON j.id = e.job_id
     LEFT JOIN dataset_version v ON v.id = e.dataset_version_id
     LEFT JOIN dataset d ON d.id = v.dataset_id`;
 
@@ -172,9 +173,9 @@ export async function findExport(
   workspaces: readonly string[],
   { exportId, origin }: { exportId: string; origin: string },
 ): Promise<DatasetExport> {
-  const { rows } = await parts.database.execute<ExportRow>(sql`${EXPORTS}
-     WHERE e.id = ${exportId}::uuid AND e.workspace_id IN ${idList(workspaces)}`);
-  const row = rows[0];
+  const [row] = await rowsOf(parts.database, EXPORT)`
+    SELECT ${EXPORT} FROM ${EXPORTS}
+     WHERE e.id = ${exportId}::uuid AND e.workspace_id IN ${idList(workspaces)}`;
   if (!row) throw new Failure("not_found", "no such export in your workspaces");
   return exportRecord(parts, row, origin);
 }
@@ -193,16 +194,18 @@ export async function awaitExport(
   }
 }
 
-/** The exports of a job or of a dataset's versions with their addresses, the newest first. */
+/** A page of the exports of a job or a dataset's versions with their addresses, newest first. */
 export async function listExports(
   parts: Parts,
   those: ExportsOf,
-  { offset, limit, origin }: { offset: number; limit: number; origin: string },
-): Promise<DatasetExport[]> {
-  const { rows } = await parts.database.execute<ExportRow>(sql`${EXPORTS}
-     WHERE ${isOf(those)}
-     ORDER BY e.created_at DESC, e.id OFFSET ${offset}::int LIMIT ${limit}::int`);
-  return Promise.all(rows.map((row) => exportRecord(parts, row, origin)));
+  { origin, ...query }: ListQuery & { origin: string },
+): Promise<ListPage<DatasetExport>> {
+  const where = sql`${isOf(those)} AND ${isWanted(query, { state: sql`e.state` })}`;
+  const order = sql`e.created_at DESC, e.id`;
+  const { database } = parts;
+  const page = await pageOf(database, EXPORT, { from: EXPORTS, where, order }, query);
+  const records = page.rows.map((row) => exportRecord(parts, row, origin));
+  return { rows: await Promise.all(records), total: page.total };
 }
 
 async function exportRecord(parts: Parts, row: ExportRow, origin: string): Promise<DatasetExport> {

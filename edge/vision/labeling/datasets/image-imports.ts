@@ -19,7 +19,7 @@ import { relativeName } from "../../media/uploads/form.ts";
 import { findUpload } from "../../media/uploads/uploads.ts";
 import { hasRoom, lockRoom, refuseFull, refuseGone } from "../../media/videos/videos.ts";
 import { assertDistinct } from "../classes.ts";
-import { listJobs } from "../jobs/jobs.ts";
+import { jobRecordOf } from "../jobs/jobs.ts";
 import { type ArchiveImage, listImages, readArchive, type StoredArchive } from "./archive.ts";
 import { type ArchiveFormat, archiveLabels } from "./archive-labels.ts";
 import {
@@ -104,9 +104,8 @@ export async function importOf(
 
 /** An import as the wire shows it; its result is null until then, and after its job was deleted. */
 export async function importRecord(database: Database, row: ImportRow): Promise<ArchiveImport> {
-  const filter = { jobId: row.id };
-  const [job] =
-    row.state === "completed" ? await listJobs(database, [row.workspaceId], filter) : [];
+  const job =
+    row.state === "completed" ? await jobRecordOf(database, [row.workspaceId], row.id) : null;
   const { summary } = row;
   return {
     import_id: row.id,

@@ -15,6 +15,7 @@ import { sealImages } from "../../media/videos/frame-images.ts";
 import { findVideos } from "../../media/videos/videos.ts";
 import { framesProblem } from "../../tasks/nodes/detections.ts";
 import type { Task } from "../../tasks/queue/queue.ts";
+import { discardPacks, takeLabelCrops } from "../crops/packs.ts";
 import { insertAnnotations, type NewAnnotation } from "./annotation-rows.ts";
 import { sizeOf } from "./frame-references.ts";
 import { addWarnings, inJob, jobIdOf, jobOfTask } from "./jobs.ts";
@@ -71,6 +72,7 @@ const freshFrames = ({ framesDone }: Task, { frames }: Pick<TaskResult<"label">,
 export async function labelEnded(parts: Parts, task: Task): Promise<void> {
   const job = await jobOfTask(parts.database, task);
   if (!job) return takeWithoutJob(parts, task);
+  await takeLabelCrops(parts, job, task);
   // The result of a finished task was checked when it was reported; that of a canceled one may be
   // of any shape.
   const parsed = TASK_KINDS.label.result.safeParse(task.result);
@@ -82,9 +84,10 @@ export async function labelEnded(parts: Parts, task: Task): Promise<void> {
   await advanceJob(parts, job.id, job.workspaceId);
 }
 
-/** Notes the outcome of a task as taken whose job was deleted. */
-async function takeWithoutJob({ database }: Parts, task: Task) {
-  await database.execute(sql`
+/** Notes the outcome of a task as taken whose job was deleted, with the crops that it wrote. */
+async function takeWithoutJob(parts: Parts, task: Task) {
+  await discardPacks(parts, { id: jobIdOf(task), workspaceId: task.workspaceId });
+  await parts.database.execute(sql`
     UPDATE task SET settled_at = now() WHERE id = ${task.taskId}::uuid AND settled_at IS NULL`);
 }
 

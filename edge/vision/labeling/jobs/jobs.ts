@@ -66,13 +66,25 @@ export interface NewJob {
   annotations?: (jobId: string) => SQL[];
 }
 
+/**
+ * The number of the newest thing that happened to a job's annotations or in its log of changes, 0
+ * where there is none. It rises with each commit that changed something.
+ */
+export const editsSeq = (jobId: SQL): SQL<number> => {
+  const newest = (table: string) => sql`(SELECT max(seq) FROM ${sql.identifier(table)} e
+    WHERE e.job_id = ${jobId} AND e.seq > 0)`;
+  // Of tables that have no row, greatest() makes no account.
+  return sql`coalesce(greatest(${newest("annotation")}, ${newest("annotation_deletion")},
+    ${newest("change")}), 0)::float8`;
+};
+
 const j = columnsOf(job, "j");
 const ROW = selection({ ...j, settings: typed<Settings>(j.settings) });
 /** A labeling job as its row holds it. */
 export type JobRow = RowOf<typeof ROW>;
 
 /** A labeling job as the wire shows it. */
-const RECORD: SQL<Job> = selection({
+export const JOB_RECORD: SQL<Job> = selection({
   job_id: j.id,
   project_id: j.projectId,
   name: j.name,
@@ -92,6 +104,7 @@ const RECORD: SQL<Job> = selection({
   created_at: j.createdAt,
   started_at: j.startedAt,
   ended_at: j.endedAt,
+  edits_seq: editsSeq(sql`j.id`),
 });
 
 /** What the tasks of a job are part of. */
@@ -168,27 +181,25 @@ export async function findJob(
   return row;
 }
 
-/** Jobs of the workspaces, newest first. */
-export async function listJobs(
+/** One job as it goes over the wire, or null. */
+export async function jobRecordOf(
   database: Database,
   workspaces: readonly string[],
-  filter: { projectId?: string | undefined; jobId?: string | undefined },
-): Promise<Job[]> {
-  const project = filter.projectId ? sql`AND j.project_id = ${filter.projectId}::uuid` : sql``;
-  const one = filter.jobId ? sql`AND j.id = ${filter.jobId}::uuid` : sql``;
-  return await rowsOf(database, RECORD)`
-    SELECT ${RECORD} FROM job j
-     WHERE j.workspace_id IN ${idList(workspaces)} ${project} ${one}
-     ORDER BY j.created_at DESC, j.id`;
+  jobId: string,
+): Promise<Job | null> {
+  const [found] = await rowsOf(database, JOB_RECORD)`
+    SELECT ${JOB_RECORD} FROM job j
+     WHERE j.id = ${jobId}::uuid AND j.workspace_id IN ${idList(workspaces)}`;
+  return found ?? null;
 }
 
-/** One job as it goes over the wire; fails with `not_found`. */
+/** The same; fails with `not_found`. */
 export async function jobRecord(
   database: Database,
   workspaces: readonly string[],
   jobId: string,
 ): Promise<Job> {
-  const [found] = await listJobs(database, workspaces, { jobId });
+  const found = await jobRecordOf(database, workspaces, jobId);
   if (!found) throw new Failure("not_found", "no such job in your workspaces");
   return found;
 }
@@ -262,16 +273,19 @@ export const labeledFrames = ({ id, settings }: Pick<JobRow, "id" | "settings">)
  * The frames between a job's own that people drew on or reviewed, as rows of `video_id` and
  * `frame`: they are frames of the job from then on.
  */
-export const addedFrames = ({ id }: Pick<JobRow, "id">): SQL => sql`
+export const addedFrames = ({ id }: Pick<JobRow, "id">): SQL => addedFramesOf(sql`${id}::uuid`);
+
+/** The same of a job whose id is an expression. */
+export const addedFramesOf = (jobId: SQL): SQL => sql`
   SELECT own.video_id, f.frame FROM (
       -- To a video whose every frame is the job's none is added, and none is looked for.
-      SELECT j.video_id, j.frames FROM job_video j JOIN video v ON v.id = j.video_id
-       WHERE j.job_id = ${id}::uuid AND cardinality(j.frames) < v.frame_count) own
+      SELECT jv.video_id, jv.frames FROM job_video jv JOIN video v ON v.id = jv.video_id
+       WHERE jv.job_id = ${jobId} AND cardinality(jv.frames) < v.frame_count) own
     CROSS JOIN LATERAL (
       SELECT frame_index AS frame FROM frame_count
-       WHERE job_id = ${id}::uuid AND video_id = own.video_id AND stored > 0
+       WHERE job_id = ${jobId} AND video_id = own.video_id AND stored > 0
       UNION SELECT frame_index FROM frame_review
-       WHERE job_id = ${id}::uuid AND video_id = own.video_id
+       WHERE job_id = ${jobId} AND video_id = own.video_id
       EXCEPT SELECT unnest(own.frames)) f`;
 
 /**

@@ -7,11 +7,13 @@ import { patientBatch } from "../../../http/database.ts";
 import { assignments, copyOf } from "../../../http/row-changes.ts";
 import type { Act } from "../../auth/audit.ts";
 import { mayMove } from "../../auth/logged-moves.ts";
+import { folded } from "../../base/lists.ts";
 import type { Parts } from "../../base/parts.ts";
 import { textList } from "../../base/sql.ts";
 import { modelCalled } from "../../models/registry.ts";
 import { requestCancel, requestRevoke } from "../../tasks/queue/interventions.ts";
-import { classExists, folded, unusedNumber } from "../classes.ts";
+import { classExists, unusedNumber } from "../classes.ts";
+import { subjectOf as cropSubjectOf, discardPacks } from "../crops/packs.ts";
 import { releaseExports } from "../datasets/exports.ts";
 import type { JobEdit } from "./bodies.ts";
 import { classesOfModel, groundAnother, type PromptedClass } from "./grounding.ts";
@@ -46,7 +48,7 @@ export async function editJob(
   await patientBatch(database, [sql`UPDATE job SET ${changes} WHERE id = ${job.id}::uuid`]);
 }
 
-/** Deletes a job with its annotations and exports; its tasks are canceled. */
+/** Deletes a job with its annotations, crops and exports; its tasks are canceled. */
 export async function deleteJob(parts: Parts, job: JobRow): Promise<void> {
   await requestCancel(parts.database, { subject: subjectOf(job.id) });
   const afterDelete = await releaseExports(parts, {
@@ -54,6 +56,8 @@ export async function deleteJob(parts: Parts, job: JobRow): Promise<void> {
     jobId: job.id,
   });
   await patientBatch(parts.database, [sql`DELETE FROM job WHERE id = ${job.id}::uuid`]);
+  await requestCancel(parts.database, { subject: cropSubjectOf(job.id) });
+  await discardPacks(parts, job);
   await afterDelete();
 }
 

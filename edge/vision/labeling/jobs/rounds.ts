@@ -13,6 +13,7 @@ import { source, target } from "../../tasks/objects.ts";
 import { publish } from "../../tasks/progress/progress.ts";
 import { requestCancel } from "../../tasks/queue/interventions.ts";
 import { submit } from "../../tasks/queue/wait.ts";
+import { packTarget } from "../crops/packs.ts";
 import { flagRepeats } from "./duplicates.ts";
 import {
   existingJob,
@@ -106,6 +107,7 @@ async function planPass(parts: Parts, job: JobRow, pass: number): Promise<void> 
         images: frames.map((index) =>
           pass === 0 ? target(keys.frame(index), "image/jpeg") : null,
         ),
+        crops: packTarget(job, videoId, `${pass}-${settings.round}-${frames[0]}`),
       },
     };
   };

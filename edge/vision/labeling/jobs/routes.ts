@@ -1,20 +1,24 @@
 // Labeling jobs over HTTP: where they stand, their names, their life.
 
 import { z } from "@hono/zod-openapi";
-import { Job, JobProgress } from "../../../../shared/wire/labeling.ts";
+import { Failure } from "../../../../shared/errors.ts";
+import { flag } from "../../../../shared/scalars.ts";
+import { Job, JobProgress, JobSummary } from "../../../../shared/wire/labeling.ts";
 import { Ticket } from "../../../../shared/wire/progress.ts";
 import { json, jsonBody } from "../../../http/route.ts";
 import { name } from "../../../http/texts.ts";
 import { user } from "../../auth/audience.ts";
 import { actOf } from "../../auth/audit.ts";
 import { callerOf, workspacesOf } from "../../auth/scope.ts";
+import { listAnswer, listQuery, statusQuery, tellTotal } from "../../base/lists.ts";
 import { type Route, route } from "../../base/route.ts";
 import { issueTicket } from "../../tasks/progress/tickets.ts";
 import { ClassName } from "../classes.ts";
+import { COUNTED_MAX, listJobs } from "../review/job-list.ts";
 import { jobFor, jobId } from "./access.ts";
 import { addVideos } from "./added-videos.ts";
 import { AddedVideosBody, JobEdit, modelInPlace } from "./bodies.ts";
-import { findJob, jobRecord, listJobs, topicOf } from "./jobs.ts";
+import { findJob, jobRecord, topicOf } from "./jobs.ts";
 import {
   deleteJob,
   duplicateJob,
@@ -37,14 +41,29 @@ export const jobRoutes: readonly Route[] = [
       tag,
       summary: "Labeling jobs, newest first",
       who: user,
-      query: z.object({ project_id: z.uuid().optional() }),
-      answers: { 200: json("jobs of the caller's workspaces", z.array(Job)) },
+      query: z.object({
+        project_id: z.uuid().optional(),
+        ...listQuery,
+        status: statusQuery(Job.shape.status.options),
+        counts: flag()
+          .default(false)
+          .meta({
+            type: "boolean",
+            description: `whether jobs carry \`annotations\` and \`frames\`: \`limit\` is at most ${COUNTED_MAX} then`,
+          }),
+      }),
+      answers: { 200: listAnswer("jobs of the caller's workspaces", JobSummary) },
     },
     async (context) => {
       const { database } = context.var.service;
-      const { project_id: projectId } = context.req.valid("query");
-      const jobs = await listJobs(database, workspacesOf(callerOf(context)), { projectId });
-      return context.json(jobs, 200);
+      const { project_id: projectId, counts, ...query } = context.req.valid("query");
+      if (counts && query.limit > COUNTED_MAX) {
+        throw new Failure("invalid_request", `limit: must be at most ${COUNTED_MAX} with counts`);
+      }
+      const wanted = { projectId, counts, query };
+      const page = await listJobs(database, workspacesOf(callerOf(context)), wanted);
+      tellTotal(context, page);
+      return context.json(page.rows, 200);
     },
   ),
   route(

@@ -92,7 +92,7 @@ function stretchesAfter(cursor: CursorValue | null, sort: Order, threshold: numb
  * Makes the transaction read by indexes and in their order. Statistics know nothing of a job that
  * was stored just now; by them Postgres would read and sort all of it for each page.
  */
-const BY_INDEX = sql`SELECT set_config('enable_sort', 'off', true),
+export const BY_INDEX = sql`SELECT set_config('enable_sort', 'off', true),
   set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true)`;
 
 /** What a page is asked for by. */

@@ -2,11 +2,13 @@
 // statement that also writes down what was before and what came after.
 
 import { type SQL, sql } from "drizzle-orm";
+import { editSeq } from "../../../../db/vision/labeling.ts";
 import { Failure } from "../../../../shared/errors.ts";
 import { iso } from "../../../../shared/time.ts";
 import type { Change } from "../../../../shared/wire/labeling.ts";
 import type { Database } from "../../../http/database.ts";
-import { classExists, classNamed, folded } from "../classes.ts";
+import { folded } from "../../base/lists.ts";
+import { classExists, classNamed } from "../classes.ts";
 import { inJob } from "../jobs/jobs.ts";
 
 /** An edit as the log of a job's changes has it. */
@@ -33,6 +35,9 @@ export const fieldsOf = (table: SQL): SQL =>
     FIELDS.map((field) => sql`${sql.raw(`'${field}'`)}, ${table}.${sql.raw(field)}`),
     sql`, `,
   )})`;
+
+/** A new number of what happens to annotations. */
+const NEXT_SEQ = sql.raw(`nextval('${editSeq.seqName}')`);
 
 /** Logs an edit where `when` holds, for a WITH, and the class that it `added`; gives its id. */
 export const insertChange = (
@@ -114,16 +119,17 @@ async function sizeOf(database: Database, { jobId }: Edit, where: SQL) {
 }
 
 function stepOf(edit: Edit, { changeId }: EditCount): Step {
-  const begun = sql`SELECT id FROM change
-     WHERE id = ${changeId}::uuid AND undoing_at IS NULL AND undone_at IS NULL`;
-  const goesOn = changeId === null ? sql`true` : sql`EXISTS (${begun})`;
+  const begun = sql`id = ${changeId}::uuid AND undoing_at IS NULL AND undone_at IS NULL`;
+  const goesOn = changeId === null ? sql`true` : sql`EXISTS (SELECT FROM change WHERE ${begun})`;
   return {
     targets: (where) => sql`
   target AS (
     SELECT * FROM annotation a WHERE a.job_id = ${edit.jobId}::uuid AND ${where} AND ${goesOn}
      LIMIT ${STEP_MAX}::int FOR UPDATE)`,
     change: (when, options) =>
-      changeId === null ? insertChange(edit, when, options) : sql`${begun} AND ${when}`,
+      changeId === null
+        ? insertChange(edit, when, options)
+        : sql`UPDATE change SET seq = ${NEXT_SEQ} WHERE ${begun} AND ${when} RETURNING id`,
   };
 }
 
@@ -286,7 +292,7 @@ function undoStep(changeId: string, last: string | null, actorId: string): SQL {
       SELECT * FROM change_item WHERE change_id = (SELECT id FROM c) AND ${following}
        ORDER BY annotation_id LIMIT ${STEP_MAX}::int
     ), undone AS (
-      UPDATE change SET undoing_at = now(),
+      UPDATE change SET undoing_at = now(), seq = ${NEXT_SEQ},
         undone_at = CASE WHEN (SELECT count(*) FROM own_items) < ${STEP_MAX}::int THEN now() END
        WHERE id = (SELECT id FROM c) RETURNING undone_at IS NOT NULL AS ended
     ), items AS (

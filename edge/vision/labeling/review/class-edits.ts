@@ -3,7 +3,8 @@
 
 import { sql } from "drizzle-orm";
 import type { Database } from "../../../http/database.ts";
-import { classExists, folded } from "../classes.ts";
+import { folded } from "../../base/lists.ts";
+import { classExists } from "../classes.ts";
 import { inJob } from "../jobs/jobs.ts";
 import {
   type Edit,

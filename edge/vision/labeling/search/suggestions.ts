@@ -14,7 +14,7 @@ import type { Page } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
 import { idList } from "../../base/sql.ts";
 import type { ProjectRow } from "../../media/projects/projects.ts";
-import { listVideos } from "../../media/videos/videos.ts";
+import { probedVideos } from "../../media/videos/videos.ts";
 import { listModels, modelSource } from "../../models/registry.ts";
 import { requestCancel } from "../../tasks/queue/interventions.ts";
 import type { Task } from "../../tasks/queue/queue.ts";
@@ -134,7 +134,7 @@ export interface SuggestionOrder {
 export async function beginSuggestion(parts: Parts, order: SuggestionOrder): Promise<string> {
   const { database } = parts;
   const { projectId, workspaceId } = order.project;
-  const ready = (await listVideos(database, projectId)).filter(({ state }) => state === "ready");
+  const ready = await probedVideos(database, projectId);
   const byId = new Map(ready.map((video) => [video.videoId, video]));
   const videos =
     order.videoIds?.map((id) => {

@@ -8,9 +8,9 @@ import { json, jsonBody } from "../../../http/route.ts";
 import { user } from "../../auth/audience.ts";
 import { allow, callerOf, workspacesOf } from "../../auth/scope.ts";
 import { pageQuery } from "../../base/api.ts";
+import { foldedName } from "../../base/lists.ts";
 import { type Route, route } from "../../base/route.ts";
 import { findProjectFor } from "../../media/projects/projects.ts";
-import { foldedName } from "../classes.ts";
 import { framesOfVideos } from "../jobs/frame-references.ts";
 import { changeTags, listTags, Tags } from "./tags.ts";
 

@@ -11,8 +11,8 @@ import { batch, type Database } from "../../../http/database.ts";
 import { jsonb } from "../../../http/storable.ts";
 import { name } from "../../../http/texts.ts";
 import type { Page } from "../../base/api.ts";
+import { foldedName } from "../../base/lists.ts";
 import { breaksReference, idList, textList } from "../../base/sql.ts";
-import { foldedName } from "../classes.ts";
 
 const CHARACTERS_MAX = 64;
 /** A letter with its marks composes of so many characters at most in what people write. */

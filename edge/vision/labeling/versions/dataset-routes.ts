@@ -428,8 +428,9 @@ export const datasetRoutes: readonly Route[] = [
     },
     async (context) => {
       const row = await datasetFor(context, context.req.valid("param").dataset_id, "viewer");
-      const page = { ...context.req.valid("query"), origin: originOf(context) };
-      return context.json(await listExports(context.var.service, { datasetId: row.id }, page), 200);
+      const wanted = { ...context.req.valid("query"), origin: originOf(context) };
+      const page = await listExports(context.var.service, { datasetId: row.id }, wanted);
+      return context.json(page.rows, 200);
     },
   ),
 ];

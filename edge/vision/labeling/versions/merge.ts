@@ -5,7 +5,7 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Database } from "../../../http/database.ts";
-import { foldedName } from "../classes.ts";
+import { foldedName } from "../../base/lists.ts";
 import { groupByVideo, lookAlikes } from "../datasets/look-alikes.ts";
 import {
   ANNOTATIONS_PER_PAGE,

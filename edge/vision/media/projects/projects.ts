@@ -7,6 +7,7 @@ import { iso } from "../../../../shared/time.ts";
 import type { Project, Role } from "../../../../shared/wire/vision.ts";
 import { columnsOf, type RowOf, rowsOf, selection } from "../../../http/selection.ts";
 import { allow, type Caller, workspacesOf } from "../../auth/scope.ts";
+import { isWanted, type ListPage, type ListQuery, pageOf } from "../../base/lists.ts";
 import type { Parts } from "../../base/parts.ts";
 import { breaksReference, idList } from "../../base/sql.ts";
 
@@ -32,16 +33,17 @@ export const projectRecord = (row: ProjectRow): Project => ({
   created_at: row.createdAt,
 });
 
-/** The projects of these workspaces, newest first. */
-export async function listProjects(
+/** A page of the projects of these workspaces, newest first. */
+export const listProjects = (
   { database }: Parts,
   workspaceIds: readonly string[],
-): Promise<ProjectRow[]> {
-  const rows = await rowsOf(database, PROJECT)`
-    SELECT ${PROJECT} FROM project p WHERE p.workspace_id IN ${idList(workspaceIds)}
-     ORDER BY p.created_at DESC, p.id`;
-  return rows;
-}
+  query: ListQuery,
+): Promise<ListPage<ProjectRow>> => {
+  const where = sql`p.workspace_id IN ${idList(workspaceIds)}
+    AND ${isWanted(query, { name: p.name })}`;
+  const order = sql`p.created_at DESC, p.id`;
+  return pageOf(database, PROJECT, { from: sql`project p`, where, order }, query);
+};
 
 /**
  * A project in which the caller has at least this role. Fails with `not_found` where he has none,

@@ -7,6 +7,7 @@ import { text, title } from "../../../http/texts.ts";
 import { user } from "../../auth/audience.ts";
 import { answerOnce, IdempotencyKey } from "../../auth/idempotency.ts";
 import { callerOf, workspacesFor, workspacesOf } from "../../auth/scope.ts";
+import { listAnswer, listQuery, statusQuery, tellTotal } from "../../base/lists.ts";
 import { type Route, route } from "../../base/route.ts";
 import { listVideos, videoRecord } from "../videos/videos.ts";
 import {
@@ -31,11 +32,14 @@ export const projectRoutes: readonly Route[] = [
       tag,
       summary: "Projects in your workspaces, newest first",
       who: user,
-      answers: { 200: json("projects", z.array(Project)) },
+      query: z.object(listQuery),
+      answers: { 200: listAnswer("projects", Project) },
     },
     async (context) => {
-      const rows = await listProjects(context.var.service, workspacesOf(callerOf(context)));
-      return context.json(rows.map(projectRecord), 200);
+      const query = context.req.valid("query");
+      const page = await listProjects(context.var.service, workspacesOf(callerOf(context)), query);
+      tellTotal(context, page);
+      return context.json(page.rows.map(projectRecord), 200);
     },
   ),
   route(
@@ -147,14 +151,16 @@ export const projectRoutes: readonly Route[] = [
       summary: "All videos of a project, oldest first",
       who: user,
       ...projectId,
-      answers: { 200: json("videos", z.array(Video)) },
+      query: z.object({ ...listQuery, status: statusQuery(Video.shape.status.options) }),
+      answers: { 200: listAnswer("videos", Video) },
     },
     async (context) => {
       const parts = context.var.service;
       const { project_id } = context.req.valid("param");
       const { projectId } = await findProjectFor(parts, callerOf(context), project_id);
-      const rows = await listVideos(parts.database, projectId);
-      return context.json(rows.map(videoRecord), 200);
+      const page = await listVideos(parts.database, projectId, context.req.valid("query"));
+      tellTotal(context, page);
+      return context.json(page.rows.map(videoRecord), 200);
     },
   ),
 ];

@@ -40,12 +40,13 @@ export function sealFrames(
   task: Task,
   { partial }: { partial: boolean },
 ): Promise<string | null> {
-  const { frames, images } = task.payload as TaskPayload<"frames">;
+  const { frames, images, width } = task.payload as TaskPayload<"frames">;
   const written = frames.flatMap((frame, at) => {
     const key = images[at]?.key;
     return key === undefined ? [] : [{ frame, key }];
   });
-  return sealImages(parts, task, written, { required: !partial });
+  // A node of an older release writes images of the frame's size, which are none of the width.
+  return sealImages(parts, task, written, { required: !partial, width });
 }
 
 /** The `ended` handler of probe tasks. */

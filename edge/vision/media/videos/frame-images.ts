@@ -2,12 +2,15 @@
 // attempt's own keys; the service looks at what lies there and copies it once, so that nothing that
 // a node writes later is ever shown, and no image that is shown changes.
 
+import { imageHeader } from "../../../../shared/image-header.ts";
 import type { Parts } from "../../base/parts.ts";
 import { type Attempt, attemptKey } from "../../tasks/objects.ts";
 
 /** Images that are copied at once. */
 const COPIES_MAX = 4;
 const JPEG_HEAD = [0xff, 0xd8, 0xff];
+/** Bytes of a node's JPEG within which its size stands. */
+const SIZE_BYTES = 1_024;
 
 /** A frame's image: where it is read by everybody, and which frame it is of. */
 export interface FrameImage {
@@ -17,18 +20,19 @@ export interface FrameImage {
 
 /**
  * Copies the images that an attempt wrote, which is none of a frame unless `required`; says which
- * one cannot be taken, or null.
+ * one cannot be taken, or null. With `width`, an image of any other cannot.
  */
 export async function sealImages(
   { bucket }: Pick<Parts, "bucket">,
   attempt: Attempt,
   images: readonly FrameImage[],
-  { required }: { required: boolean },
+  { required, width }: { required: boolean; width?: number | undefined },
 ): Promise<string | null> {
   const sealed: string[] = [];
   const seal = async ({ frame, key }: FrameImage): Promise<string | null> => {
     const written = attemptKey(key, attempt);
-    const head = await bucket.get(written, { range: { offset: 0, length: JPEG_HEAD.length } });
+    const length = width === undefined ? JPEG_HEAD.length : SIZE_BYTES;
+    const head = await bucket.get(written, { range: { offset: 0, length } });
     if (!head) {
       // A report that comes again finds its images taken at its first time.
       const isKnown = !required || (await bucket.head(key)) !== null;
@@ -37,6 +41,9 @@ export async function sealImages(
     const bytes = new Uint8Array(await head.arrayBuffer());
     if (JPEG_HEAD.some((byte, at) => bytes[at] !== byte)) {
       return `the image of frame ${frame} is no JPEG`;
+    }
+    if (width !== undefined && imageHeader(bytes)?.width !== width) {
+      return `the image of frame ${frame} is not ${width} pixels wide`;
     }
     const object = await bucket.get(written);
     if (!object) return null;

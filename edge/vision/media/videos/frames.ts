@@ -3,15 +3,10 @@
 import { assert, Failure } from "../../../../shared/errors.ts";
 import { API } from "../../base/api.ts";
 import type { Parts } from "../../base/parts.ts";
-import { source, target } from "../../tasks/objects.ts";
-import { runNow } from "../../tasks/queue/wait.ts";
-import { objectKeys, type VideoRow } from "./videos.ts";
+import type { VideoRow } from "./videos.ts";
 
 const LITTLE_ENDIAN = true;
 const PTS_BYTES = 4;
-/** A node decodes a single frame within it, also the last one of a long clip. */
-const FRAME_TIMEOUT_MS = 30_000;
-
 /** The path of a frame's image. */
 export const frameImagePath = (videoId: string, index: number): string =>
   `${API}/videos/${videoId}/frames/${index}.jpg`;
@@ -66,31 +61,4 @@ export async function readPtsRange(
   const pts = int32s(await object.arrayBuffer());
   assert(pts.length === count, "the pts object has a number for each frame");
   return pts;
-}
-
-/** A frame's JPEG. A node decodes it for the first request; later ones find it in the store. */
-export async function frameImage(parts: Parts, video: VideoRow, index: number) {
-  assertReady(video);
-  if (index >= video.frameCount) throw new Failure("not_found", "the video has no such frame");
-  const key = objectKeys(video.workspaceId, video.videoId).frame(index);
-  const stored = await parts.bucket.get(key);
-  if (stored) return stored;
-  await runNow(
-    parts,
-    {
-      kind: "frames",
-      workspaceId: video.workspaceId,
-      subject: `video:${video.videoId}`,
-      payload: {
-        video: source(video.storageKey, video.bytes),
-        video_id: video.videoId,
-        frames: [index],
-        images: [target(key, "image/jpeg")],
-      },
-    },
-    { timeoutMs: FRAME_TIMEOUT_MS },
-  );
-  const made = await parts.bucket.get(key);
-  if (!made) throw new Failure("task_failed", "the GPU node wrote no image of the frame");
-  return made;
 }

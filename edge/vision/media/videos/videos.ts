@@ -11,6 +11,7 @@ import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/s
 import { jsonb } from "../../../http/storable.ts";
 import { API } from "../../base/api.ts";
 import { discardObjects } from "../../base/discard.ts";
+import { isWanted, type ListPage, type ListQuery, pageOf } from "../../base/lists.ts";
 import type { Parts } from "../../base/parts.ts";
 import { breaksReference, idList } from "../../base/sql.ts";
 import { source, target } from "../../tasks/objects.ts";
@@ -26,7 +27,8 @@ export const objectKeys = (workspaceId: string, videoId: string) => {
     source: `${folder}source`,
     pts: `${folder}pts`,
     thumbnail: `${folder}thumbnail.jpg`,
-    frame: (index: number) => `${folder}frames/${index}.jpg`,
+    frame: (index: number, width?: number) =>
+      `${folder}frames/${width === undefined ? "" : `w${width}/`}${index}.jpg`,
   };
 };
 
@@ -41,6 +43,7 @@ export const SERVICE_FOLDERS: ReadonlySet<string> = new Set([
   ...["videos", "exports", "model-exports", "predictions", "comparisons", "weights", "models"],
   ...[
     "comparison",
+    "crops",
     "embeddings",
     "experiment",
     "export",
@@ -120,10 +123,22 @@ export async function findVideo(
   return row;
 }
 
-/** A project's videos, oldest first. */
-export async function listVideos(database: Database, projectId: string): Promise<VideoRow[]> {
+/** A page of a project's videos, oldest first. */
+export const listVideos = (
+  database: Database,
+  projectId: string,
+  query: ListQuery,
+): Promise<ListPage<VideoRow>> => {
+  const where = sql`v.project_id = ${projectId}::uuid
+    AND ${isWanted(query, { name: v.filename, state: v.state })}`;
+  const order = sql`v.created_at, v.id`;
+  return pageOf(database, VIDEO, { from: sql`video v`, where, order }, query);
+};
+
+/** All videos of a project whose frames were counted, oldest first. */
+export async function probedVideos(database: Database, projectId: string): Promise<VideoRow[]> {
   const rows = await rowsOf(database, VIDEO)`
-    SELECT ${VIDEO} FROM video v WHERE v.project_id = ${projectId}::uuid
+    SELECT ${VIDEO} FROM video v WHERE v.project_id = ${projectId}::uuid AND v.state = 'ready'
      ORDER BY v.created_at, v.id`;
   return rows;
 }

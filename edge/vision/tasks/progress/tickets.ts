@@ -1,7 +1,6 @@
 // Tickets: what lets one WebSocket listen to one topic. They live a minute and are good once, since
 // they stand in an address; the access token never does.
 
-import type { z } from "@hono/zod-openapi";
 import { jwtVerify, SignJWT } from "jose";
 import { iso, MINUTE } from "../../../../shared/time.ts";
 import type { Ticket } from "../../../../shared/wire/progress.ts";
@@ -25,7 +24,7 @@ type TicketParts = Pick<Parts, "tokenSecret" | "clock">;
 export async function issueTicket(
   { tokenSecret, clock }: TicketParts,
   { topic, accountId, session, workspaceId }: Guest & { topic: string },
-): Promise<z.infer<typeof Ticket>> {
+): Promise<Ticket> {
   const key = await keyFor(tokenSecret, "ticket");
   const seconds = Math.floor(clock() / 1_000);
   const ticket = await new SignJWT({ topic, sid: session, ws: workspaceId })

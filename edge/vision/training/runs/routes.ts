@@ -20,13 +20,14 @@ import { user } from "../../auth/audience.ts";
 import { actOf } from "../../auth/audit.ts";
 import { allow, callerOf, workspacesOf } from "../../auth/scope.ts";
 import { API, originOf } from "../../base/api.ts";
+import { listAnswer, listQuery, statusQuery, tellTotal } from "../../base/lists.ts";
 import type { Parts } from "../../base/parts.ts";
 import { type Route, route } from "../../base/route.ts";
 import { modelRecord } from "../../models/registry.ts";
 import { presignGet } from "../../tasks/objects.ts";
 import { issueTicket } from "../../tasks/progress/tickets.ts";
 import { deleteRun, editRun, failRun, registerBest, resumeRun, stopRun } from "./moves.ts";
-import { findRun, listEpochs, listRuns, type RunRow, runRecord, topicOf } from "./runs.ts";
+import { findRun, listEpochs, type RunRow, runPage, runRecord, topicOf } from "./runs.ts";
 
 const tag = "Training";
 const runId = z.object({ run_id: z.uuid() });
@@ -73,16 +74,18 @@ export const runRoutes: readonly Route[] = [
       query: z.object({
         project_id: z.uuid().optional(),
         job_id: z.uuid().optional(),
-        status: z.enum(RUN_STATES).optional(),
+        ...listQuery,
+        status: statusQuery(RUN_STATES),
       }),
-      answers: { 200: json("runs of the caller's workspaces", z.array(TrainingRun)) },
+      answers: { 200: listAnswer("runs of the caller's workspaces", TrainingRun) },
     },
     async (context) => {
-      const { project_id: projectId, job_id: jobId, status: state } = context.req.valid("query");
+      const { project_id: projectId, job_id: jobId, ...query } = context.req.valid("query");
       const workspaces = workspacesOf(callerOf(context));
       const { database } = context.var.service;
-      const runs = await listRuns(database, workspaces, { projectId, jobId, state });
-      return context.json(runs.map(runRecord), 200);
+      const page = await runPage(database, workspaces, { filter: { projectId, jobId }, query });
+      tellTotal(context, page);
+      return context.json(page.rows.map(runRecord), 200);
     },
   ),
   route(

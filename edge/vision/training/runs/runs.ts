@@ -19,6 +19,7 @@ import { type Database, isSilent } from "../../../http/database.ts";
 import { columnsOf, type RowOf, rowsOf, selection, typed } from "../../../http/selection.ts";
 import type { Act } from "../../auth/audit.ts";
 import { moveRow } from "../../auth/logged-moves.ts";
+import { isWanted, type ListPage, type ListQuery, pageOf } from "../../base/lists.ts";
 import type { Parts } from "../../base/parts.ts";
 import { allOf, breaksReference, idList, textList } from "../../base/sql.ts";
 import type { VersionRow } from "../../labeling/versions/versions.ts";
@@ -29,7 +30,7 @@ import { source } from "../../tasks/objects.ts";
 import { newestIntervention, requestCancel } from "../../tasks/queue/interventions.ts";
 import { submit } from "../../tasks/queue/wait.ts";
 import { copyVersion, type RunData, type RunDataset, writeDataset } from "./dataset.ts";
-import { MOVES, type Move, type RunState } from "./states.ts";
+import { MOVES, type Move } from "./states.ts";
 import { variantRecords } from "./variants.ts";
 
 /** How far a node is, as it last said. */
@@ -170,27 +171,40 @@ export interface RunFilter {
   runId?: string | undefined;
   projectId?: string | undefined;
   jobId?: string | undefined;
-  state?: RunState | undefined;
 }
 
 /** Runs of the workspaces, newest first. */
 export async function listRuns(
   database: Database,
   workspaces: readonly string[],
-  { runId, projectId, jobId, state }: RunFilter = {},
+  filter: RunFilter,
 ): Promise<RunRow[]> {
-  const conditions = [
+  const rows = await rowsOf(database, RUN)`
+    SELECT ${RUN} FROM training_run r WHERE ${runIs(workspaces, filter)}
+     ORDER BY r.created_at DESC, r.id`;
+  return rows;
+}
+
+/** A page of the runs of the workspaces, newest first. */
+export const runPage = (
+  database: Database,
+  workspaces: readonly string[],
+  { filter, query }: { filter: RunFilter; query: ListQuery },
+): Promise<ListPage<RunRow>> => {
+  const columns = { name: sql`r.name`, state: sql`r.state` };
+  const where = sql`${runIs(workspaces, filter)} AND ${isWanted(query, columns)}`;
+  const order = sql`r.created_at DESC, r.id`;
+  return pageOf(database, RUN, { from: sql`training_run r`, where, order }, query);
+};
+
+/** The condition on a run `r` to be of the workspaces and meant by a filter. */
+const runIs = (workspaces: readonly string[], { runId, projectId, jobId }: RunFilter): SQL =>
+  allOf([
     sql`r.workspace_id IN ${idList(workspaces)}`,
     runId && sql`r.id = ${runId}::uuid`,
     projectId && sql`r.project_id = ${projectId}::uuid`,
     jobId && sql`r.job_id = ${jobId}::uuid`,
-    state && sql`r.state = ${state}`,
-  ];
-  const rows = await rowsOf(database, RUN)`
-    SELECT ${RUN} FROM training_run r WHERE ${allOf(conditions)}
-     ORDER BY r.created_at DESC, r.id`;
-  return rows;
-}
+  ]);
 
 /** The run of this id, if it is of these workspaces; fails with `not_found`. */
 export async function findRun(

@@ -1,0 +1,3 @@
+// Style that the build puts beside the program.
+
+declare module "*.css";
