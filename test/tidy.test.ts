@@ -3,7 +3,7 @@
 
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { generateDrizzleJson, generateMigration } from "drizzle-kit/api";
 import { describe, expect, it } from "vitest";
 import * as objectsSchema from "../db/bucket/objects.ts";
@@ -41,7 +41,14 @@ import {
   visionRooms,
   wordsOf,
 } from "./tidy/documents.ts";
-import { brokenImports, importCircles, roomOf } from "./tidy/imports.ts";
+import {
+  brokenImports,
+  importCircles,
+  importsOf,
+  roomOf,
+  valueImports,
+  WITHOUT_ZOD,
+} from "./tidy/imports.ts";
 import { deadExports, deadFiles } from "./tidy/leftovers.ts";
 import { isNameBanned, RULES, violationsOf } from "./tidy/rules.ts";
 import { CONTRACT_FILE, statementFaults } from "./tidy/statements.ts";
@@ -132,6 +139,31 @@ describe("rooms", () => {
       ["shared/time.ts", `const NAMES = ["from", "to"];`],
     ] as const;
     expect(allowed.flatMap(([file, text]) => brokenImports(file, text))).toEqual([]);
+  });
+
+  it("keep zod out of the Studio's pages", () => {
+    expectNone(sources.flatMap((file) => valueImports(file, textOf(file))));
+    const own = WITHOUT_ZOD.filter((file) => texts.has(file));
+    expect(own).toContain("shared/workflow/kinds.ts");
+    for (const file of own) {
+      for (const target of importsOf(textOf(file))) {
+        expect(WITHOUT_ZOD, file).toContain(join(dirname(file), target));
+      }
+    }
+  });
+
+  it.each([
+    [0, `import type { Job } from "../../shared/wire/labeling.ts";`],
+    [0, `import type {\n  Job,\n} from "../../shared/wire/labeling.ts";`],
+    [0, `import { KINDS } from "../../shared/workflow/kinds.ts";`],
+    [1, `import { Job } from "../../shared/wire/labeling.ts";`],
+    [1, `import { type Job } from "../../shared/wire/labeling.ts";`],
+    [1, `await import("../../shared/wire/labeling.ts");`],
+    [1, `import { z } from "zod";`],
+    [1, `import type { z } from "zod";`],
+  ])("find %i such imports in %s", (count, text) => {
+    expect(valueImports("edge/studio/x.ts", text)).toHaveLength(count);
+    expect(valueImports("edge/vision/x.ts", text)).toEqual([]);
   });
 
   it("hold every source file", () => {

@@ -40,12 +40,38 @@ export const importsOf = (text: string): string[] =>
     (match) => match[1] ?? "",
   );
 
+/** A statement that is gone once the types are. */
+const TYPE_IMPORT = /^(?:import|export) type [^;]*? from ["']([^"']+)["'];?$/gm;
+
 function mayImport(from: string, to: string): boolean {
   if (from === to || from === "test") return true;
   if (to === "test" || to === "edge/local") return false;
   if (from === "edge/local")
     return to.startsWith("edge/") || to.startsWith("db/") || to === "shared";
   return LINES.some((line) => line.includes(to) && line.indexOf(to) < line.indexOf(from));
+}
+
+/**
+ * Files of `shared/` whose values the Studio may import, as they bring no zod along: it costs a
+ * page 103 KB. Of all others it imports types alone.
+ */
+export const WITHOUT_ZOD = [
+  "shared/columns/column-layout.ts",
+  "shared/columns/column-reader.ts",
+  "shared/workflow/kinds.ts",
+];
+
+/** The imports of a file of the Studio that would bring a schema library into the browser. */
+export function valueImports(file: string, text: string): string[] {
+  if (roomOf(file) !== "edge/studio") return [];
+  const types = new Set([...text.matchAll(TYPE_IMPORT)].map((match) => match[1] ?? ""));
+  const values = importsOf(text.replaceAll(TYPE_IMPORT, ""));
+  const faults = values.flatMap((target) => {
+    const path = target.startsWith(".") ? join(dirname(file), target) : target;
+    const isHeavy = path === "zod" || (roomOf(path) === "shared" && !WITHOUT_ZOD.includes(path));
+    return isHeavy ? [`${file}: import types alone of ${path}, which brings zod along`] : [];
+  });
+  return types.has("zod") ? [...faults, `${file}: the Studio knows no zod`] : faults;
 }
 
 /** The imports of a file that its room's line does not allow, a sentence each. */
