@@ -130,13 +130,13 @@ describe("a contact sheet", () => {
 
   it("is one task, for which the requests of its images wait", async () => {
     const answers = await Promise.all([prepare(sheet), prepare(sheet), prepare(sheet)]);
-    expect(answers).toEqual(answers.map(() => ({ frames: 23, ready: 0 })));
+    expect(answers).toEqual(answers.map(() => ({ frames: 23, ready: 0, coming: 23 })));
     const asked = Promise.all(indexes.map((frame) => get(`frames/${frame}.jpg?width=160`)));
     expect(await working(() => asked)).toEqual(
       indexes.map((frame) => [200, jpeg(160, frame)] as const),
     );
     expect(made.map((task) => task.frames)).toEqual([indexes]);
-    expect(await prepare(sheet)).toEqual({ frames: 23, ready: 23 });
+    expect(await prepare(sheet)).toEqual({ frames: 23, ready: 23, coming: 0 });
     expect(await node.work()).toEqual([]);
   });
 
@@ -152,7 +152,7 @@ describe("a contact sheet", () => {
     node.script.frames = frames;
     await working(() => get("frames/11.jpg"));
     made = [];
-    expect(await prepare({ from: 10, to: 14 })).toEqual({ frames: 4, ready: 1 });
+    expect(await prepare({ from: 10, to: 14 })).toEqual({ frames: 4, ready: 1, coming: 3 });
     await node.work();
     expect(made.map((task) => task.frames)).toEqual([[10, 12, 13]]);
   });
@@ -169,7 +169,7 @@ describe("a contact sheet", () => {
     expect(await refused(body)).toEqual([status, "invalid_request"]);
   });
 
-  it("is 503 while no node is there, 409 before the probe and 404 for strangers", async () => {
+  it("is not made while no node is there, nor before the probe, nor for strangers", async () => {
     const { member } = await newTenant(world.urls.vision, founder, "admin");
     const stranger = apiAs(world.urls.vision, member.tokens.access_token);
     const path = `/videos/${videoId}/frames/prepare`;
@@ -177,7 +177,8 @@ describe("a contact sheet", () => {
     await world.visionDatabase.execute(
       sql`UPDATE node SET last_heartbeat_at = now() - interval '1 hour'`,
     );
-    expect(await refused(sheet)).toEqual([503, "no_node"]);
+    expect(await prepare(sheet)).toEqual({ frames: 23, ready: 0, coming: 0 });
+    expect(await node.work()).toEqual([]);
     expect((await get("thumbnail.jpg?width=160"))[0]).toBe(503);
     videoId = (await uploadVideo(admin, projectId)).video_id;
     expect(await refused(sheet)).toEqual([409, "state_conflict"]);

@@ -199,10 +199,13 @@ export const videoRoutes: readonly Route[] = [
           z.object({
             frames: z.int().meta({ description: "frames of the range" }),
             ready: z.int().meta({ description: "those whose image is in the store" }),
+            coming: z.int().meta({
+              description: "those whose image is being made; 0 while no node is there",
+            }),
           }),
         ),
       },
-      errors: ["state_conflict", "no_node"],
+      errors: ["state_conflict"],
       never: ["forbidden"],
     },
     async (context) => {

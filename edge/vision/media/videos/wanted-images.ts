@@ -1,5 +1,5 @@
-// Images of frames that somebody wants: read from the store, or made by a node, each once. Images of
-// many frames are made by one task, and whoever asks for one of them meanwhile waits for that task.
+// Images of frames that somebody wants: read from the store, or made by a node, each once. One task
+// makes those of many frames, and whoever asks for one of them meanwhile waits for that task.
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../../shared/errors.ts";
@@ -112,16 +112,22 @@ interface FrameRange {
   width?: number | undefined;
 }
 
+/** How many frames a range has, how many have their image, and how many are to have it soon. */
+interface PreparedImages {
+  frames: number;
+  ready: number;
+  coming: number;
+}
+
 /**
- * Has a node make the images that some frames lack, in one task; tells how many frames those are
- * and how many have their image. Fails with `invalid_request` for too many frames or those that the
- * video has not, and with `no_node` where images lack and no node is there.
+ * Has a node make the images that some frames lack, in one task; nothing is asked for while no node
+ * is there. Fails with `invalid_request` for frames that the video has not.
  */
 export async function prepareImages(
   parts: Parts,
   video: VideoRow,
   { from, to, step, width: wanted }: FrameRange,
-): Promise<{ frames: number; ready: number }> {
+): Promise<PreparedImages> {
   assertReady(video);
   const frames = Array.from({ length: Math.ceil((to - from) / step) }, (_, at) => from + at * step);
   if (to > video.frameCount) {
@@ -135,17 +141,17 @@ export async function prepareImages(
     const heads = await Promise.all(some.map((one) => parts.bucket.head(keys.frame(one, width))));
     lacking.push(...some.filter((_, position) => heads[position] === null));
   }
-  const answer = { frames: frames.length, ready: frames.length - lacking.length };
+  const ready = frames.length - lacking.length;
+  const answer = { frames: frames.length, ready, coming: lacking.length };
   if (lacking.length === 0) return answer;
+  const { workspaceId } = video;
+  const nodes = await offeringNodes(parts.database, { kind: "frames", workspaceId });
+  if (nodes === 0) return { ...answer, coming: 0 };
   const { total, open } = await framesUnderWay(parts, video, width);
   const underWay = new Set(open.flatMap((task) => task.frames));
   const rest = lacking.filter((frame) => !underWay.has(frame));
   if (rest.length === 0) return answer;
-  const { workspaceId } = video;
-  if ((await offeringNodes(parts.database, { kind: "frames", workspaceId })) === 0) {
-    throw new Failure("no_node", "no GPU node that does frames is there");
-  }
-  // Of the same request several times at once, one enqueues its task.
+  // The key makes several requests at once enqueue one task.
   const range = [video.videoId, width ?? 0, from, to, step, total].join(":");
   await submit(parts, [
     {
