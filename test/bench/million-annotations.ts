@@ -47,6 +47,8 @@ async function timeReads() {
   await timed("stats, with duplicates", () => get(`/jobs/${job}/stats?duplicates=true`));
   await timed("classes", () => get(`/jobs/${job}/classes`));
   await timed("status", () => get(`/status/${job}`));
+  await timed("jobs with counts", () => get("/jobs?counts=true&limit=100"));
+  await timed("all annotations as columns", () => get(`/jobs/${job}/annotations.columns`), 4);
   await timed("dataset stats", () => get(`/train/dataset-stats/${job}`));
   await timed("one frame's annotations", (round) => page(`frame_id=${frame(round)}`));
   await timed("the first page of 100", () => page("limit=100"));
