@@ -25,6 +25,7 @@ import examples from "./examples.json" with { type: "json" };
 import { experiments } from "./experiments/room.ts";
 import { fleet } from "./fleet/room.ts";
 import { MEANINGS } from "./glossary.ts";
+import { tellEditsOf } from "./labeling/jobs/edit-events.ts";
 import { labeling } from "./labeling/room.ts";
 import { media } from "./media/room.ts";
 import { addMetrics } from "./metrics.ts";
@@ -91,7 +92,7 @@ function countAnswer({ method, route, status, seconds }: AnsweredRequest): void 
 function openParts(environment: object, log: Log): Parts {
   const config = parseConfig(environment);
   const outbound = outboundOf(config);
-  return {
+  return tellEditsOf<Parts>({
     database: openDatabase(config.DATABASE_URL),
     health: openDatabase(config.DATABASE_URL, { timeoutMs: HEALTH_MS_MAX }),
     bucket: config.MEDIA,
@@ -138,7 +139,7 @@ function openParts(environment: object, log: Log): Parts {
     operatorWebhook: alertWebhookOf(config, outbound.resolve),
     clock: systemClock,
     log,
-  };
+  });
 }
 
 /** Inference at the edge, where it is bound and not switched off. */

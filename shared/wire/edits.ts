@@ -1,4 +1,4 @@
-// Wire shapes of batches of edits, and of what a job's listeners are told of edits.
+// Wire shapes of batches of edits, and of what listeners of a job's edits are told.
 
 import { z } from "zod";
 import { Annotation } from "./labeling.ts";
@@ -46,3 +46,28 @@ export const EditsAnswer = z
   })
   .meta({ id: "EditsAnswer" });
 export type EditsAnswer = z.infer<typeof EditsAnswer>;
+
+/** Data of the event `edit`. */
+export const EditEvent = z.object({
+  /** The job's `edits_seq` before the commit: whoever knows less has missed something. */
+  after_seq: z.number().int(),
+  edits_seq: z.number().int(),
+  /** Null where a node reported. */
+  actor_id: z.uuid().nullable(),
+  /** What a batch of edits changed, where it is little; else whoever listens reads the difference. */
+  rows: z.array(Annotation).optional(),
+  deleted: z.array(z.uuid()).optional(),
+});
+export type EditEvent = z.infer<typeof EditEvent>;
+
+/** Data of the event `presence`: where somebody is who listens. */
+export const PresenceEvent = z.object({
+  /** The socket: a person may have several. */
+  listener_id: z.string(),
+  actor_id: z.uuid(),
+  email: z.string(),
+  frame_id: z.string().nullable(),
+  /** Whether the socket was closed. */
+  left: z.boolean(),
+});
+export type PresenceEvent = z.infer<typeof PresenceEvent>;

@@ -13,6 +13,8 @@ export const EVENT_TYPES = [
   "system",
   "eta",
   "error",
+  "edit",
+  "presence",
   "end",
 ] as const;
 
@@ -26,7 +28,7 @@ export const ProgressEvent = z
     type: z.enum(EVENT_TYPES).meta({
       description:
         "`snapshot` first, with the topic's whole state; `batch` may be left out for slow readers, " +
-        "nothing else is; `end` is the last",
+        "nothing else is; `presence` has no number of its own; `end` is the last",
     }),
     data: z.record(z.string(), z.unknown()),
   })

@@ -25,6 +25,10 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "POST /uploads/{upload_id}/parts": () => ({ parts: [{ part_number: 1, etag: "x" }] }),
   "POST /uploads/{upload_id}/complete": () => ({ parts: [] }),
   "POST /jobs/{job_id}/ticket": () => ({}),
+  "POST /jobs/{job_id}/edits": ({ annotation_id }) => ({
+    edits: [{ edit_id: randomUUID(), op: "delete", annotation_id, revision: 0 }],
+  }),
+  "POST /jobs/{job_id}/edits/ticket": () => ({}),
   "PATCH /jobs/{job_id}": () => ({ name: "mine now" }),
   "POST /jobs/{job_id}/duplicate": () => ({}),
   "POST /jobs/{job_id}/add-class": () => ({ class: "mine" }),

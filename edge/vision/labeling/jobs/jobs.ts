@@ -15,6 +15,7 @@ import { idList } from "../../base/sql.ts";
 import type { TaskHead } from "../../tasks/queue/queue.ts";
 import { assertDistinct } from "../classes.ts";
 import type { JobWords } from "./bodies.ts";
+import { tellEdited } from "./edit-events.ts";
 import { MOVES, type Move } from "./states.ts";
 
 /** What a job's `settings` hold: its passes and rounds, and what its segmenter is asked. */
@@ -337,12 +338,14 @@ interface EditOptions {
   after?: SQL;
   /** Whether it joins thousands of rows. */
   isLarge?: boolean;
+  /** Who edits, for listeners; nobody where a node reports. */
+  actorId?: string;
 }
 
 /**
  * Runs a statement alone among the edits of its job: classes do not come or go under it, and two
  * edits of many annotations do not wait for each other's. An edit of a hundred thousand takes longer
- * than the database gives other statements.
+ * than the database gives other statements. Listeners of the job are told where annotations changed.
  */
 export async function inJob<Row>(
   database: Database,
@@ -350,10 +353,14 @@ export async function inJob<Row>(
   statement: SQL,
   options: EditOptions = {},
 ): Promise<Row[]> {
-  return (await editedJob<Row>(database, jobId, statement, options)).rows;
+  const { rows, afterSeq, editsSeq } = await editedJob<Row>(database, jobId, statement, options);
+  const { actorId = null } = options;
+  const data = { edits_seq: editsSeq, after_seq: afterSeq, actor_id: actorId };
+  await tellEdited(database, jobId, data);
+  return rows;
 }
 
-/** The same, with the job's `edits_seq` before the statement and after it. */
+/** The same without a word to listeners, with the job's `edits_seq` before the statement and after it. */
 export async function editedJob<Row>(
   database: Database,
   jobId: string,

@@ -169,8 +169,8 @@ class Batch {
 
   drawsAgain({ op, edit_id, annotation_id }: BatchEdit): boolean {
     const draft = this.#drafts.get(annotation_id);
-    const isGone = draft !== undefined && draft.existed && !draft.exists;
-    return op === "create" && isGone && !this.#applied.has(edit_id);
+    const isGone = draft?.existed && !draft.exists;
+    return op === "create" && isGone === true && !this.#applied.has(edit_id);
   }
 
   resultOf(edit: BatchEdit): PlannedResult {

@@ -3,11 +3,14 @@
 import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
 import { EditsAnswer } from "../../../../shared/wire/edits.ts";
+import { Ticket } from "../../../../shared/wire/progress.ts";
 import { json, jsonBody } from "../../../http/route.ts";
 import { user } from "../../auth/audience.ts";
 import { callerOf } from "../../auth/scope.ts";
 import { type Route, route } from "../../base/route.ts";
+import { issueTicket } from "../../tasks/progress/tickets.ts";
 import { jobFor, jobId } from "../jobs/access.ts";
+import { editsTopicOf } from "../jobs/edit-events.ts";
 import { Revision } from "./annotation-fields.ts";
 import type { BatchEdit } from "./batch-edits.ts";
 import { applyEdits } from "./batch-rows.ts";
@@ -107,6 +110,29 @@ export const batchRoutes: readonly Route[] = [
       assertOnce(edits);
       const { accountId: actorId } = callerOf(context);
       return context.json(await applyEdits(database, job, { edits, actorId }), 200);
+    },
+  ),
+  route(
+    {
+      call: "POST /jobs/{job_id}/edits/ticket",
+      operationId: "makeEditsTicket",
+      tag: "Review",
+      summary: "A ticket for live edits of the job's annotations",
+      description:
+        "Beyond the contract. The topic outlives the job's rounds. Its event `edit` has `edits_seq`, " +
+        "`after_seq` (the number before), `actor_id`, and after small batches of edits `rows` and " +
+        "`deleted`; `presence` has `listener_id`, `actor_id`, `email`, `frame_id` and `left`.",
+      who: user,
+      params: jobId,
+      answers: { 200: json("a ticket of a minute", Ticket) },
+      never: ["forbidden"],
+    },
+    async (context) => {
+      const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
+      const { accountId, session, email } = callerOf(context);
+      const guest = { accountId, session, workspaceId: job.workspaceId };
+      const request = { topic: editsTopicOf(job.id), ...guest, email };
+      return context.json(await issueTicket(context.var.service, request), 200);
     },
   ),
 ];

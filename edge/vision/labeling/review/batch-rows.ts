@@ -11,6 +11,7 @@ import { keep } from "../../base/retention.ts";
 import { idList } from "../../base/sql.ts";
 import { ClassName, unusedNumber } from "../classes.ts";
 import type { FrameSize } from "../jobs/boxes.ts";
+import { tellEdited } from "../jobs/edit-events.ts";
 import { editedJob, editsSeq, inRange, type JobRow } from "../jobs/jobs.ts";
 import { TrackId } from "./annotation-fields.ts";
 import { listedAnnotations } from "./annotations.ts";
@@ -24,6 +25,7 @@ import {
   type PlannedResult,
   planBatch,
 } from "./batch-edits.ts";
+import { TOUCHED_MAX } from "./change-pages.ts";
 import { fieldsOf, insertChange } from "./changes.ts";
 
 /** For so long a repeated edit is known; no outbox waits longer. */
@@ -169,6 +171,15 @@ function wantedTracks(jobId: SQL, edits: readonly BatchEdit[]): SQL {
       LEFT JOIN annotation a ON a.id = t.id AND a.job_id = ${jobId})`;
 }
 
+/** What listeners are told of the annotations that a plan changed, where these are few. */
+async function touchedBy(database: Database, job: JobRow, { writes }: BatchPlan) {
+  if (writes.length > TOUCHED_MAX) return {};
+  const ids = writes.map(({ id }) => id);
+  const rows = await listedAnnotations(database, job.id, ids);
+  const now = new Set(rows.map((row) => row.annotation_id));
+  return { rows, deleted: ids.filter((id) => !now.has(id)) };
+}
+
 interface PlannedBatch {
   plan: BatchPlan;
   known: KnownJob;
@@ -264,5 +275,9 @@ async function write(
     SELECT id AS change_id FROM c`;
   const written = await editedJob<{ change_id: string }>(database, job.id, statement);
   const changeId = written.rows[0]?.change_id;
-  return changeId === undefined ? null : { ...written, changeId };
+  if (changeId === undefined) return null;
+  const { afterSeq, editsSeq: newest } = written;
+  const data = { after_seq: afterSeq, edits_seq: newest, actor_id: actorId };
+  await tellEdited(database, job.id, { ...data, ...(await touchedBy(database, job, plan)) });
+  return { ...written, changeId };
 }

@@ -96,7 +96,10 @@ export async function inSteps(
   const count: EditCount = { changeId: null, changed: 0 };
   for (let more = true; more; ) {
     const own = statement(stepOf(edit, count));
-    const [row] = await inJob<StepRow>(database, edit.jobId, own, { isLarge });
+    const [row] = await inJob<StepRow>(database, edit.jobId, own, {
+      isLarge,
+      actorId: edit.actorId,
+    });
     if (row?.taken) throw classExists(row.taken);
     count.changeId ??= row?.change_id ?? null;
     count.changed += row?.changed ?? 0;
@@ -219,7 +222,8 @@ export async function undoChange(
   const { rows: sizes } = await database.execute<{ isLarge: boolean }>(sql`
     SELECT count(*) = ${LARGE_MIN}::int AS "isLarge" FROM (SELECT FROM change_item
       WHERE change_id = ${changeId}::uuid LIMIT ${LARGE_MIN}::int) f`);
-  const options = { after: dropAdded(changeId), isLarge: sizes[0]?.isLarge ?? false };
+  const isLarge = sizes[0]?.isLarge ?? false;
+  const options = { after: dropAdded(changeId), isLarge, actorId };
   let last: string | null = null;
   for (let ended = false; !ended; ) {
     const step = undoStep(changeId, last, actorId);

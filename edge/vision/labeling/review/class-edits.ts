@@ -77,6 +77,7 @@ async function renameClass(
     SELECT (SELECT id FROM c) AS "changeId", (SELECT name FROM taken) AS taken,
       (SELECT coalesce(sum(annotations), 0) FROM annotation_count
         WHERE job_id = ${jobId}::uuid AND class_number = ${own.number}::int)::int AS changed`,
+    { actorId: edit.actorId },
   );
   if (row?.taken) throw classExists(row.taken);
   return { changeId: row?.changeId ?? null, changed: row?.changed ?? 0 };

@@ -257,6 +257,7 @@ export async function drawAnnotation(
       INSERT INTO change_item (change_id, annotation_id, before, after)
       SELECT c.id, a.id, NULL, ${fieldsOf(sql`a`)} FROM c, a)
     SELECT (SELECT name FROM taken) AS taken, EXISTS (SELECT FROM a) AS drawn`,
+    { actorId: drawn.actorId },
   );
   if (outcome?.taken) throw classExists(outcome.taken);
   if (!outcome?.drawn && track !== null) {

@@ -202,6 +202,7 @@ export async function interpolateTrack(
     SELECT (SELECT id FROM c) AS "changeId", (SELECT count(*) FROM items)::int AS changed,
       (SELECT fits FROM size) AS fits, (SELECT count(*) FROM keys)::int AS keyframes,
       EXISTS (SELECT FROM own) AS known`,
+    { actorId: edit.actorId },
   );
   if (!row?.known) throw noTrack(edit);
   if (row.keyframes < 2) {

@@ -34,7 +34,11 @@ export const progressRoutes: readonly Route[] = [
         "`batch` while it is 200 events behind; nothing else is ever left out. `end` is the last " +
         "event, and the socket is closed with 1000 after it. A socket is closed with 1008 within a " +
         "minute of its listener's logout or leaving the workspace. Text `ping` is answered `pong`: send " +
-        "one every 25 s.",
+        "one every 25 s.\n\n" +
+        "A topic `edits:<job_id>` never ends. Its `edit` says up to which number the job's annotations " +
+        "changed: whoever knows less than `after_seq` reads the difference. A listener may send " +
+        '`{"presence":{"frame_id":"…"}}`, or null: the others get it as `presence`, which is kept no ' +
+        "longer than the socket and repeats the number of the last event.",
       who: anybody,
       query: z.object({
         ticket: z
@@ -68,6 +72,7 @@ export const progressRoutes: readonly Route[] = [
         "X-Account": opened.accountId,
         "X-Session": opened.session,
         "X-Workspace": opened.workspaceId,
+        "X-Email": encodeURIComponent(opened.email),
         "X-Listeners-Max": String(service.limits.listenersMax),
       };
       if (after !== undefined) headers["X-After"] = String(after);

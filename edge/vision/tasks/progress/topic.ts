@@ -6,6 +6,7 @@ import { DurableObject } from "cloudflare:workers";
 import { z } from "zod";
 import { assert } from "../../../../shared/errors.ts";
 import { DAY, iso, systemClock } from "../../../../shared/time.ts";
+import type { PresenceEvent } from "../../../../shared/wire/edits.ts";
 import type { ProgressEvent } from "../../../../shared/wire/progress.ts";
 import { databaseUrl, parseEnvironment } from "../../../http/config.ts";
 import { type Database, openDatabase } from "../../../http/database.ts";
@@ -32,6 +33,16 @@ const RING_KEPT_MS = 7 * DAY;
 /** How often it is asked whether those who listen still may. */
 const REVIEW_MS = 30_000;
 
+/** Topics whose listeners see each other, and which never end. */
+const SHARED_TOPIC = /^edits:/;
+/** Between two words of one socket on where it is; of those in between the last one counts. */
+const PRESENCE_MS = 200;
+/** What a listener sends to say where it is. */
+const Presence = z.strictObject({
+  presence: z.strictObject({ frame_id: z.string().max(100).nullable() }),
+});
+const PRESENCE_CHARACTERS_MAX = 300;
+
 type Data = Record<string, unknown>;
 
 /** What a topic reads of the service's configuration. */
@@ -44,12 +55,18 @@ const Environment = z.object({
 interface Reader extends Guest {
   /** The last event it said it has seen; null for a reader that never says. */
   acked: number | null;
+  topic: string;
+  /** Its ticket's id, by which the others know the socket. */
+  id: string;
+  email: string;
+  /** The frame that it said it looks at; null: at none. Absent where it never said. */
+  frame?: string | null;
 }
 
 interface Head {
   topic: string;
   seq: number;
-  /** All events' data laid over each other, logs left out. */
+  /** All events' data laid over each other, logs and edits left out. */
   state: Data;
   bytes: number;
   ended: boolean;
@@ -65,6 +82,8 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
   #batch: Data | null = null;
   #batchTimer: ReturnType<typeof setTimeout> | null = null;
   #batchSentAt = -Infinity;
+  /** Sockets that said of late where they are, each with the turn of what it says next. */
+  readonly #told = new Map<string, ReturnType<typeof setTimeout>>();
 
   constructor(context: DurableObjectState, environment: object) {
     // The base class types its environment by bindings that a topic has no use for.
@@ -103,6 +122,7 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     }
     this.#save(head);
     if (head.ended && accepted > 0) await this.#endSockets();
+    if (SHARED_TOPIC.test(topic)) await this.#alarmIn(RING_KEPT_MS);
     return { seq: head.seq, accepted, refused: events.length - accepted };
   }
 
@@ -160,33 +180,105 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
       this.ctx.acceptWebSocket(server, [accountId, headers.get("X-Ticket") ?? ""]);
       const session = headers.get("X-Session") ?? "";
       const workspaceId = headers.get("X-Workspace") ?? "";
-      const reader: Reader = { accountId, session, workspaceId, acked: null };
+      const id = headers.get("X-Ticket") ?? "";
+      const email = decodeURIComponent(headers.get("X-Email") ?? "");
+      const guest = { accountId, session, workspaceId };
+      const reader: Reader = { ...guest, topic, acked: null, id, email };
       server.serializeAttachment(reader);
     }
     for (const event of this.#missed(head, after === null ? null : Number(after))) {
       server.send(JSON.stringify(event));
     }
+    for (const socket of this.#open()) {
+      const other = socket.deserializeAttachment() as Reader;
+      if (other.frame === undefined) continue;
+      server.send(JSON.stringify(this.#presenceOf(other, { left: false })));
+    }
     if (head.ended) server.close(1000, "ended");
-    else await this.#reviewLater();
+    else await this.#alarmIn(REVIEW_MS);
     return new Response(null, { status: 101, webSocket: client });
   }
 
-  /** `{"ack": seq}`: the reader has seen everything up to there. Anything else means nothing. */
+  /**
+   * `{"ack": seq}`: the reader has seen everything up to there. `{"presence": …}`: where it is.
+   * Anything else means nothing.
+   */
   override webSocketMessage(socket: WebSocket, message: string | ArrayBuffer): void {
     const [, seq] =
       /^\{"ack": ?(\d{1,15})\}$/.exec(typeof message === "string" ? message : "") ?? [];
-    if (seq === undefined) return;
+    if (seq === undefined) {
+      if (typeof message === "string") this.#hearPresence(socket, message);
+      return;
+    }
     const reader = socket.deserializeAttachment() as Reader;
     const acked = Math.max(reader.acked ?? 0, Number(seq));
     socket.serializeAttachment({ ...reader, acked } satisfies Reader);
   }
 
   override webSocketClose(socket: WebSocket, code: number, reason: string): void {
+    this.#tellLeft(socket);
     socket.close(code === 1005 || code === 1006 ? 1000 : code, reason);
   }
 
   override webSocketError(socket: WebSocket): void {
+    this.#tellLeft(socket);
     socket.close(1011, "socket failed");
+  }
+
+  #open(): WebSocket[] {
+    return this.ctx.getWebSockets().filter(({ readyState }) => readyState === WebSocket.OPEN);
+  }
+
+  #hearPresence(socket: WebSocket, message: string): void {
+    const reader = socket.deserializeAttachment() as Reader;
+    if (message.length > PRESENCE_CHARACTERS_MAX || !SHARED_TOPIC.test(reader.topic)) return;
+    const parsed = Presence.safeParse(parsedJson(message));
+    if (!parsed.success) return;
+    const frame = parsed.data.presence.frame_id;
+    if (reader.frame === frame) return;
+    socket.serializeAttachment({ ...reader, frame } satisfies Reader);
+    if (!this.#told.has(reader.id)) this.#tellPresence(socket);
+  }
+
+  /** Tells the others where a socket's listener is; what it says soon after, in its turn. */
+  #tellPresence(socket: WebSocket): void {
+    const reader = socket.deserializeAttachment() as Reader;
+    this.#sendOthers(socket, this.#presenceOf(reader, { left: false }));
+    const turn = setTimeout(() => {
+      this.#told.delete(reader.id);
+      const { frame } = socket.deserializeAttachment() as Reader;
+      if (frame !== undefined && frame !== reader.frame) this.#tellPresence(socket);
+    }, PRESENCE_MS);
+    this.#told.set(reader.id, turn);
+  }
+
+  /** Tells the others that a socket is closed whose listener had said where it is. */
+  #tellLeft(socket: WebSocket): void {
+    const { frame, ...reader } = socket.deserializeAttachment() as Reader;
+    clearTimeout(this.#told.get(reader.id));
+    this.#told.delete(reader.id);
+    if (frame === undefined) return;
+    socket.serializeAttachment(reader satisfies Reader);
+    this.#sendOthers(socket, this.#presenceOf({ ...reader, frame: null }, { left: true }));
+  }
+
+  #presenceOf(
+    { topic, id, accountId, email, frame = null }: Reader,
+    { left }: { left: boolean },
+  ): ProgressEvent {
+    const data: PresenceEvent = {
+      ...{ listener_id: id, actor_id: accountId, email },
+      ...{ frame_id: frame, left },
+    };
+    const { seq } = this.#head(topic);
+    return { v: 1, topic, seq, ts: iso(systemClock()), type: "presence", data };
+  }
+
+  #sendOthers(socket: WebSocket, event: ProgressEvent): void {
+    const text = JSON.stringify(event);
+    for (const other of this.#open()) {
+      if (other !== socket) sendTo(other, text);
+    }
   }
 
   override async alarm(): Promise<void> {
@@ -195,12 +287,23 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
       return;
     }
     await this.#closeUnwelcome();
-    if (!this.#head("").ended && this.ctx.getWebSockets().length > 0) await this.#reviewLater();
+    const { ended, topic } = this.#head("");
+    if (!ended && this.ctx.getWebSockets().length > 0) await this.#alarmIn(REVIEW_MS);
+    else if (SHARED_TOPIC.test(topic)) await this.#forgetOld();
   }
 
-  async #reviewLater(): Promise<void> {
-    if ((await this.ctx.storage.getAlarm()) !== null) return;
-    await this.ctx.storage.setAlarm(systemClock() + REVIEW_MS);
+  /** Wakes the topic within a time, or earlier where it was to be woken anyway. */
+  async #alarmIn(milliseconds: number): Promise<void> {
+    const at = systemClock() + milliseconds;
+    const set = await this.ctx.storage.getAlarm();
+    if (set === null || set > at) await this.ctx.storage.setAlarm(at);
+  }
+
+  /** Lets go of what happened long ago at a topic that has no end. */
+  async #forgetOld(): Promise<void> {
+    this.#sql.exec("DELETE FROM event WHERE ts < ?", iso(systemClock() - RING_KEPT_MS));
+    const { left } = this.#sql.exec("SELECT count(*) AS left FROM event").one();
+    if (Number(left) > 0) await this.#alarmIn(RING_KEPT_MS);
   }
 
   /** Closes the sockets of those who were logged out or are of the workspace no more. */
@@ -213,8 +316,10 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
         (await stillWelcome(this.#database, [...guests.values()])).map(nameOf),
       );
       for (const [index, reader] of readers.entries()) {
-        if (!welcome.has(nameOf(reader)))
-          sockets[index]?.close(1008, "you may not listen any more");
+        const socket = sockets[index];
+        if (!socket || welcome.has(nameOf(reader))) continue;
+        this.#tellLeft(socket);
+        socket.close(1008, "you may not listen any more");
       }
     } catch (error) {
       // A database that is away let nobody go: the next review asks it again.
@@ -253,7 +358,7 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
   #append(head: Head, type: NewEvent["type"], data: Data): void {
     const text = JSON.stringify(data);
     head.seq++;
-    if (type !== "log") Object.assign(head.state, data);
+    if (type !== "log" && type !== "edit") Object.assign(head.state, data);
     if (type === "end") head.ended = true;
     head.bytes += text.length;
     const ts = iso(systemClock());
@@ -302,11 +407,7 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     const text = JSON.stringify(event);
     for (const socket of this.ctx.getWebSockets()) {
       if (event.type === "batch" && isBehind(socket, event.seq)) continue;
-      try {
-        socket.send(text);
-      } catch {
-        // The socket is closing; its reader comes back with `after`.
-      }
+      sendTo(socket, text);
     }
   }
 
@@ -352,6 +453,22 @@ const guestOf = ({ accountId, session, workspaceId }: Guest): Guest => ({
 });
 const nameOf = ({ accountId, session, workspaceId }: Guest) =>
   `${accountId} ${session} ${workspaceId}`;
+
+function sendTo(socket: WebSocket, text: string): void {
+  try {
+    socket.send(text);
+  } catch {
+    // The socket is closing; its reader comes back with `after`.
+  }
+}
+
+function parsedJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
 
 function isBehind(socket: WebSocket, seq: number): boolean {
   const { acked } = socket.deserializeAttachment() as Reader;
