@@ -83,8 +83,8 @@ export const membership = pgTable(
 );
 
 /**
- * A refresh token, or the secret of a browser's cookie, which is hashed otherwise. `used_at` is when
- * the next token of its family replaced it.
+ * A refresh token, or the secret of a browser's cookie, which is hashed otherwise. `used_at` is
+ * when the next token of its family replaced it.
  */
 export const refreshToken = pgTable(
   "refresh_token",

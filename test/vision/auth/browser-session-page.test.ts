@@ -39,7 +39,7 @@ beforeAll(async () => {
 });
 afterAll(() => elsewhere.close());
 
-interface Asked {
+interface PageAnswer {
   status: number;
   body: Record<string, unknown> | null;
 }
@@ -49,7 +49,7 @@ const askFrom = (
   page: Page,
   path: string,
   options: { method?: string; headers?: Record<string, string>; body?: string; mode?: string } = {},
-): Promise<Asked | null> => {
+): Promise<PageAnswer | null> => {
   const given = JSON.stringify({ credentials: "include", ...options });
   return page.evaluate(`fetch(${JSON.stringify(url + API + path)}, ${given}).then(async (answer) =>
     ({ status: answer.status, body: await answer.json().catch(() => null) })).catch(() => null)`);
