@@ -1,6 +1,6 @@
-// All stored annotations of a job as columns of bytes, or what changed of them since a number: the
-// layout is that of `shared/columns`. Postgres makes one text of the rows of a page; JSON with a row
-// each would take several times as long.
+// All stored annotations of a job as columns of bytes, or what changed of them since a number:
+// the layout is that of `shared/columns`. Postgres makes one text of the rows of a page; JSON with
+// a row each would take several times as long.
 
 import { type SQL, sql } from "drizzle-orm";
 import {
