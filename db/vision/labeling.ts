@@ -415,7 +415,7 @@ export const changeItem = pgTable(
   (table) => [primaryKey({ columns: [table.changeId, table.annotationId] })],
 );
 
-/** An edit of a batch that was applied, by the id that its client gave it: a repeat changes nothing. */
+/** An edit of a batch that was applied, by its client's id: a repeat changes nothing. */
 export const appliedEdit = pgTable(
   "applied_edit",
   {

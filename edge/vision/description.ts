@@ -453,6 +453,18 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "makeVersion.body": { note: "with the night shots" },
   "startRun.body": { job_id: id("05"), variant: "det26n", epochs: 100, image_size: 640 },
   "createJob.body": { project_id: id("02"), video_ids: [video_id], fps: 2, classes: ["person"] },
+  "applyEdits.body": {
+    edits: [
+      {
+        edit_id: id("71"),
+        op: "set",
+        annotation_id: id("06"),
+        revision: 1,
+        fields: { accepted: true },
+      },
+    ],
+  },
+  after_seq: 0,
   "addJobVideos.body": { frame_ids: [frame_id] },
   "previewLabels.body": { frame_ids: [frame_id], prompts: ["person"] },
 };

@@ -54,7 +54,7 @@ export const EditEvent = z.object({
   edits_seq: z.number().int(),
   /** Null where a node reported. */
   actor_id: z.uuid().nullable(),
-  /** What a batch of edits changed, where it is little; else whoever listens reads the difference. */
+  /** What a batch of edits changed, where it is little; else listeners read the difference. */
   rows: z.array(Annotation).optional(),
   deleted: z.array(z.uuid()).optional(),
 });

@@ -1,5 +1,5 @@
-// The Studio in a real browser, as a newcomer uses it: an account, a project, files, a labeling job.
-// Every page is looked at in two widths and two themes for what shuts people out.
+// The Studio in a real browser, as a newcomer uses it: an account, a project, files, a labeling
+// job. Every page is looked at in two widths and two themes for what shuts people out.
 
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";

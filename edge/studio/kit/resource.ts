@@ -2,7 +2,6 @@
 // from those that could not be had.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { systemClock } from "../../../shared/time.ts";
 import { ApiError } from "./api.ts";
 
 /** An answer of the service, or why there is none. */
@@ -41,7 +40,7 @@ export function useResource<Data>(
     loader.current(abort.signal).then(
       (data) => {
         if (abort.signal.aborted) return;
-        setHeld({ key, data, asOf: systemClock() });
+        setHeld({ key, data, asOf: performance.timeOrigin + performance.now() });
         if (everyMs !== undefined) again(everyMs);
       },
       (thrown: unknown) => {

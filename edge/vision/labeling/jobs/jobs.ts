@@ -74,7 +74,7 @@ export interface NewJob {
 export const editsSeq = (jobId: SQL): SQL<number> => {
   const newest = (table: string) => sql`(SELECT max(seq) FROM ${sql.identifier(table)} e
     WHERE e.job_id = ${jobId} AND e.seq > 0)`;
-  // Of tables that have no row, greatest() makes no account.
+  // A table without a row counts for nothing in greatest().
   return sql`coalesce(greatest(${newest("annotation")}, ${newest("annotation_deletion")},
     ${newest("change")}), 0)::float8`;
 };
@@ -345,7 +345,7 @@ interface EditOptions {
 /**
  * Runs a statement alone among the edits of its job: classes do not come or go under it, and two
  * edits of many annotations do not wait for each other's. An edit of a hundred thousand takes longer
- * than the database gives other statements. Listeners of the job are told where annotations changed.
+ * than the database gives other statements. Listeners of the job are told of what changed.
  */
 export async function inJob<Row>(
   database: Database,
@@ -360,7 +360,7 @@ export async function inJob<Row>(
   return rows;
 }
 
-/** The same without a word to listeners, with the job's `edits_seq` before the statement and after it. */
+/** The same without a word to listeners; tells the job's `edits_seq` before and after. */
 export async function editedJob<Row>(
   database: Database,
   jobId: string,

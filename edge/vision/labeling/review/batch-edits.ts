@@ -13,7 +13,7 @@ import { Polygon, TrackId } from "./annotation-fields.ts";
 import { type Review, reviewOf } from "./annotations.ts";
 import { shapeInside } from "./edits.ts";
 
-const Created = z.strictObject({
+const NewFields = z.strictObject({
   frame_id: z.string(),
   class: ClassName,
   bbox: Bbox.optional(),
@@ -21,7 +21,7 @@ const Created = z.strictObject({
   accepted: z.boolean().nullable().default(true),
   track_id: TrackId.nullable().default(null),
 });
-const Changed = z
+const SetFields = z
   .strictObject({
     class: ClassName.optional(),
     bbox: Bbox.optional(),
@@ -203,16 +203,16 @@ class Batch {
   }
 
   #create(id: string, given: Record<string, unknown>): void {
-    const { accepted, ...fields } = valid(Created, given);
+    const { accepted, ...fields } = valid(NewFields, given);
     const frame = parseFrameId(fields.frame_id);
     if (!frame) throw new Failure("invalid_request", "frame_id: is none");
     const size = this.#known.sizes.get(fields.frame_id);
     if (!size) throw new Failure("not_found", "the job has no such frame in its range");
     const shape = shapeInside(fields, size);
     const track = fields.track_id;
-    const place = { id, own: true, video: frame.videoId, frame: frame.index, size };
+    const drawn = { id, own: true, video: frame.videoId, frame: frame.index, size };
     const className = this.#classOf(fields.class);
-    const draft = draftOf({ ...place, class: className.number, track, revision: 1 }, false);
+    const draft = draftOf({ ...drawn, class: className.number, track, revision: 1 }, false);
     this.#assertTrackFits(draft);
     this.#addClass(className);
     const { bbox, polygon } = shape;
@@ -222,7 +222,7 @@ class Batch {
   }
 
   #set(draft: Draft, given: Record<string, unknown>): void {
-    const fields = valid(Changed, given);
+    const fields = valid(SetFields, given);
     const more: Partial<AnnotationWrite> = {};
     if (fields.polygon || fields.bbox) {
       const { bbox, polygon } = shapeInside(fields, draft.size);
@@ -294,9 +294,19 @@ const draftOf = (one: KnownAnnotation, existed: boolean): Draft => ({
   existed,
   exists: true,
   write: {
-    ...{ id: one.id, op: "set", seen: existed ? one.revision : null, revision: one.revision },
-    ...{ video: one.video, frame: one.frame, class: null, bbox: null, review: null },
-    ...{ shaped: false, polygon: null, tracked: false, track: null },
+    id: one.id,
+    op: "set",
+    seen: existed ? one.revision : null,
+    revision: one.revision,
+    video: one.video,
+    frame: one.frame,
+    class: null,
+    bbox: null,
+    review: null,
+    shaped: false,
+    polygon: null,
+    tracked: false,
+    track: null,
   },
 });
 
@@ -305,8 +315,8 @@ function valid<Fields>(schema: z.ZodType<Fields>, given: Record<string, unknown>
   const parsed = schema.safeParse(given);
   if (parsed.success) return parsed.data;
   const [issue] = parsed.error.issues;
-  const place = ["fields", ...(issue?.path ?? [])].join(".");
-  throw new Failure("invalid_request", `${place}: ${issue?.message}`);
+  const path = ["fields", ...(issue?.path ?? [])].join(".");
+  throw new Failure("invalid_request", `${path}: ${issue?.message}`);
 }
 
 /** Ids of the frames that edits of a batch draw on. */

@@ -205,7 +205,7 @@ async function write(
   }
   const jobId = sql`${job.id}::uuid`;
   const { writes, added } = plan;
-  // Of what came and went within the batch nothing is written, but its id has to be free.
+  // What came and went within the batch is not written, but its id has to be free.
   const drawn = edits.flatMap(({ op, edit_id, annotation_id: id }) =>
     op === "create" && applied.has(edit_id) ? [id] : [],
   );

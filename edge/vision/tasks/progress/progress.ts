@@ -10,8 +10,8 @@ export const LISTENERS_EACH_MAX = 16;
 export const LISTENERS_PERSON_MAX = 64;
 
 /**
- * An event to publish. Its data is laid over the topic's state, which is what snapshots show; only
- * `log` and `edit` are not. `batch` may be laid together with later ones, or left out for slow readers. After
+ * An event to publish. Its data is laid over the topic's state, which is what snapshots show; that
+ * of `log` and `edit` is not. `batch` may be laid together with later ones, or left out for slow readers. After
  * `end` nothing is taken.
  */
 export interface NewEvent {

@@ -267,8 +267,11 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     { left }: { left: boolean },
   ): ProgressEvent {
     const data: PresenceEvent = {
-      ...{ listener_id: id, actor_id: accountId, email },
-      ...{ frame_id: frame, left },
+      listener_id: id,
+      actor_id: accountId,
+      email,
+      frame_id: frame,
+      left,
     };
     const { seq } = this.#head(topic);
     return { v: 1, topic, seq, ts: iso(systemClock()), type: "presence", data };

@@ -70,27 +70,40 @@ const changesOf = async (id: string) =>
 const classesOf = async (id: string) =>
   JobClass.array().parse(await admin.ok("GET", `/jobs/${id}/classes?all=true`));
 
-interface Sent {
+interface SentEdit {
   edit_id: string;
   op: string;
   annotation_id: string;
   revision?: number;
   fields?: Record<string, unknown>;
 }
-const create = (annotation_id: string, fields: object = {}): Sent => ({
-  ...{ edit_id: uuid(), op: "create", annotation_id },
+const create = (annotation_id: string, fields: object = {}): SentEdit => ({
+  edit_id: uuid(),
+  op: "create",
+  annotation_id,
   fields: { frame_id: frameId(videoId, 0), class: "person", bbox: [1, 2, 30, 40], ...fields },
 });
-const set = (annotation_id: string, revision: number, fields: Record<string, unknown>): Sent => ({
-  ...{ edit_id: uuid(), op: "set", annotation_id, revision, fields },
+const set = (
+  annotation_id: string,
+  revision: number,
+  fields: Record<string, unknown>,
+): SentEdit => ({
+  edit_id: uuid(),
+  op: "set",
+  annotation_id,
+  revision,
+  fields,
 });
-const remove = (annotation_id: string, revision: number): Sent => ({
-  ...{ edit_id: uuid(), op: "delete", annotation_id, revision },
+const remove = (annotation_id: string, revision: number): SentEdit => ({
+  edit_id: uuid(),
+  op: "delete",
+  annotation_id,
+  revision,
 });
 
-const batch = async (id: string, edits: readonly Sent[], person: Person = admin) =>
+const batch = async (id: string, edits: readonly SentEdit[], person: Person = admin) =>
   EditsAnswer.parse(await person.ok("POST", `/jobs/${id}/edits`, { edits }));
-const sent = async (id: string, ...edits: Sent[]) => (await batch(id, edits)).results;
+const sent = async (id: string, ...edits: SentEdit[]) => (await batch(id, edits)).results;
 const statuses = (results: readonly EditResult[]) => results.map(({ status }) => status);
 const one = async (id: string) => admin.ok<Annotation>("GET", `/annotations/${id}`);
 
@@ -114,7 +127,10 @@ describe("a batch of edits", () => {
     const change_id = change?.change_id;
     expect(answer.results).toEqual(
       [2, 3, 1, 2, 1, 2].map((revision, index) => ({
-        ...{ edit_id: edits[index]?.edit_id, status: "applied", revision, change_id },
+        edit_id: edits[index]?.edit_id,
+        status: "applied",
+        revision,
+        change_id,
       })),
     );
     expect(answer.after_seq).toBe(before);
@@ -122,15 +138,29 @@ describe("a batch of edits", () => {
     expect(change).toMatchObject({ kind: "edit", annotations: 4, actor_id: admin.id });
     expect(change?.summary).toMatchObject({ edits: 6 });
     expect(await one(first.annotation_id)).toMatchObject({
-      ...{ accepted: true, class: "dog", polygon: null, revision: 3, bbox: first.bbox },
-      ...{ keyframe: false, source: "model" },
+      accepted: true,
+      class: "dog",
+      polygon: null,
+      revision: 3,
+      bbox: first.bbox,
+      keyframe: false,
+      source: "model",
     });
     expect(await one(drawn)).toMatchObject({
-      ...{ class: "hound", bbox: [5, 6, 70, 80], accepted: true, track_id: null, revision: 2 },
-      ...{ keyframe: true, source: "person", confidence: null },
+      class: "hound",
+      bbox: [5, 6, 70, 80],
+      accepted: true,
+      track_id: null,
+      revision: 2,
+      keyframe: true,
+      source: "person",
+      confidence: null,
     });
     expect(await one(third.annotation_id)).toMatchObject({
-      ...{ bbox: [5, 5, 90, 70], polygon: [5, 5, 90, 5, 5, 70], keyframe: true, accepted: false },
+      bbox: [5, 5, 90, 70],
+      polygon: [5, 5, 90, 5, 5, 70],
+      keyframe: true,
+      accepted: false,
     });
     expect((await listed(id)).map((row) => row.annotation_id)).not.toContain(second.annotation_id);
 
@@ -168,7 +198,7 @@ describe("a batch of edits", () => {
     const taken = uuid();
     await sent(id, create(taken, { track_id: 5 }));
     const own = first.annotation_id;
-    const cases: [Sent, object][] = [
+    const cases: [SentEdit, object][] = [
       [set(own, 7, { accepted: true }), { status: "conflict", current: { annotation_id: own } }],
       [create(taken), { status: "conflict", current: { annotation_id: taken, revision: 1 } }],
       [set(uuid(), 1, { accepted: true }), { status: "gone" }],
@@ -200,13 +230,14 @@ describe("a batch of edits", () => {
     const results = await sent(id, ...cases.map(([edit]) => edit));
     expect(results).toMatchObject(
       cases.map(([{ edit_id }, answer]) => ({
-        ...{ edit_id, status: "refused" },
+        edit_id,
+        status: "refused",
         ...answer,
       })),
     );
     expect((await classesOf(id)).map((row) => row.class)).toEqual(["person", "car"]);
     // What was refused or late is no edit that was applied: set right, it comes again.
-    const [late] = cases[0] as [Sent, object];
+    const [late] = cases[0] as [SentEdit, object];
     expect(await sent(id, { ...late, revision: 2 })).toMatchObject([{ status: "applied" }]);
   });
 
@@ -324,7 +355,7 @@ it("is applied once or told why not, in any interleaving of two clients", async 
           applied.set(result.edit_id, result);
         }
       };
-      const late: Sent[][] = [];
+      const late: SentEdit[][] = [];
       const play = async (batches: (typeof clients)[0]) => {
         /** What the client believes of revisions. */
         const known = new Map(ids.map((own) => [own, 1]));

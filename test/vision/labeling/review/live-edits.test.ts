@@ -32,8 +32,11 @@ beforeAll(async () => {
   admin = await register(world);
   const label = labelAs(() => [
     {
-      ...{ class_name: "person", confidence: 0.6, bbox: [10, 10, 60, 60] },
-      ...{ polygon: null, duplicate_of: null },
+      class_name: "person",
+      confidence: 0.6,
+      bbox: [10, 10, 60, 60],
+      polygon: null,
+      duplicate_of: null,
     },
   ]);
   node = await scriptedNode(world, admin, { probe: probeAs({ frames: 4 }), label });
@@ -92,7 +95,9 @@ describe("listeners of a job's edits", () => {
     expect(await listener.next("snapshot")).toMatchObject({ seq: 0, data: {} });
     const known = await seqOf(id);
     const named = (annotation: Annotation) => ({
-      ...{ edit_id: crypto.randomUUID(), annotation_id: annotation.annotation_id, revision: 1 },
+      edit_id: crypto.randomUUID(),
+      annotation_id: annotation.annotation_id,
+      revision: 1,
     });
     const edits = [
       { ...named(first), op: "set", fields: { accepted: true } },
@@ -101,7 +106,9 @@ describe("listeners of a job's edits", () => {
     await admin.ok("POST", `/jobs/${id}/edits`, { edits });
     const event = await listener.edit();
     expect(event).toEqual({
-      ...{ after_seq: known, edits_seq: await seqOf(id), actor_id: admin.id },
+      after_seq: known,
+      edits_seq: await seqOf(id),
+      actor_id: admin.id,
       rows: [await admin.ok("GET", `/annotations/${first.annotation_id}`)],
       deleted: [second.annotation_id],
     });
@@ -122,8 +129,10 @@ describe("listeners of a job's edits", () => {
     const listener = await listen(admin, ticketPath(id));
     const fields = { frame_id: frameId(videoId, 0), class: "car", bbox: [1, 1, 9, 9] };
     const edits = Array.from({ length: 201 }, () => ({
-      ...{ edit_id: crypto.randomUUID(), annotation_id: crypto.randomUUID() },
-      ...{ op: "create", fields },
+      edit_id: crypto.randomUUID(),
+      annotation_id: crypto.randomUUID(),
+      op: "create",
+      fields,
     }));
     await admin.ok("POST", `/jobs/${id}/edits`, { edits });
     expect(Object.keys(await listener.edit()).toSorted()).toEqual([

@@ -60,7 +60,7 @@ const listed = async (id: string) =>
   AnnotationPage.parse(await admin.ok("GET", `/jobs/${id}/annotations?limit=1000&min_confidence=0`))
     .items;
 
-interface Numbered extends Record<string, unknown> {
+interface NumberedRow extends Record<string, unknown> {
   id: string;
   seq: number;
   /** All of its columns; null of one that went. */
@@ -68,8 +68,8 @@ interface Numbered extends Record<string, unknown> {
 }
 
 /** What of a job is newer than a number, the oldest first. */
-async function newer(id: string, than: number): Promise<Numbered[]> {
-  const { rows } = await world.visionDatabase.execute<Numbered>(sql`
+async function newer(id: string, than: number): Promise<NumberedRow[]> {
+  const { rows } = await world.visionDatabase.execute<NumberedRow>(sql`
     SELECT a.id::text, seq::float8 AS seq, to_jsonb(a) AS row FROM annotation a
      WHERE job_id = ${id}::uuid AND seq > ${than}::bigint
     UNION ALL
@@ -83,7 +83,10 @@ it("rise with each edit, its undoing, and each deletion", async () => {
   const [{ video_id: own }] = [await uploadVideo(admin, empty.project_id)];
   await node.work();
   const made = await admin.ok<Job>("POST", "/jobs", {
-    ...{ ...empty, video_ids: [own], fps: 1, classes: ["person"] },
+    ...empty,
+    video_ids: [own],
+    fps: 1,
+    classes: ["person"],
   });
   expect(await seqOf(made.job_id)).toBe(0);
 
