@@ -13,6 +13,8 @@ import {
   NO_CONFIDENCE,
   SOURCES,
 } from "../../../shared/columns/column-layout.ts";
+import { readColumns } from "../../../shared/columns/column-reader.ts";
+import { endBlock, headerBytes, newRowsBlock } from "../../../shared/columns/column-writer.ts";
 import { dice } from "../../support/dice.ts";
 import { EditServer, VIDEO } from "../../support/edit-server.ts";
 
@@ -165,6 +167,21 @@ describe("a table of boxes", () => {
     expect(table.get(idOf(1))?.polygon).toEqual([1, 2, 3, 4, 5, 6]);
     table.write({ ...unread, revision: 2 });
     expect("polygon" in (table.get(idOf(1)) as Box)).toBe(false);
+  });
+
+  it("takes what the reader of the server's bytes gives", async () => {
+    const server = new EditServer(dice(1));
+    server.seed(idOf(1), { class: "bag", confidence: 0.25 });
+    server.seed(idOf(2), { track_id: 3 });
+    const { header, rows, columns } = server.columns(null);
+    const block = newRowsBlock(rows);
+    for (const name of Object.keys(columns) as (keyof typeof columns)[]) {
+      block.columns[name].set(columns[name]);
+    }
+    const table = new BoxTable();
+    table.append(await readColumns([headerBytes(header), block.bytes, endBlock(rows)]));
+    expect(table.get(idOf(1))).toMatchObject({ class: "bag", frame_id: `${VIDEO}.0` });
+    expect(table.get(idOf(2))?.track_id).toBe(3);
   });
 
   it("writes ids as text", () => {
