@@ -66,7 +66,9 @@ it("is at most 60 KB for the shell and the first page, and 40 for each further o
 
 it("has none of the service's schemas, nor its packages", () => {
   const inputs = Object.keys(metafile.inputs);
-  const packages = inputs.flatMap((path) => /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1] ?? []);
+  const packages = inputs.flatMap(
+    (path) => /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1] ?? [],
+  );
   expect(new Set(packages)).toEqual(
     new Set(["@fontsource-variable/inter", "@preact/signals", "@preact/signals-core", "preact"]),
   );

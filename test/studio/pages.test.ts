@@ -71,8 +71,7 @@ async function signIn(page: Page, email: string) {
 }
 
 /** What a page complained about, but for the question who is signed in before anybody is. */
-const complaintsOf = ({ complaints }: Window) =>
-  complaints.filter((one) => !/401/.test(one));
+const complaintsOf = ({ complaints }: Window) => complaints.filter((one) => !/401/.test(one));
 
 /** What axe finds on a page that keeps people out. */
 async function barriers(page: Page): Promise<string[]> {
@@ -100,10 +99,17 @@ describe.skipIf(!hasChromium)("the Studio", () => {
     await page.getByRole("button", { name: "Choose files" }).waitFor();
     expect(await page.title()).toBe(`${HOSTILE} · Vantage Studio`);
 
-    const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.keyboard.press("u")]);
+    const [chooser] = await Promise.all([
+      page.waitForEvent("filechooser"),
+      page.keyboard.press("u"),
+    ]);
     await chooser.setFiles([
       { name: "clip.mp4", mimeType: "video/mp4", buffer: Buffer.from(mp4()) },
-      { name: `${HOSTILE.replaceAll("/", "")}.png`, mimeType: "image/png", buffer: Buffer.from(png()) },
+      {
+        name: `${HOSTILE.replaceAll("/", "")}.png`,
+        mimeType: "image/png",
+        buffer: Buffer.from(png()),
+      },
       { name: "notes.mp4", mimeType: "video/mp4", buffer: Buffer.from(text()) },
     ]);
     await page.getByText("2 of 3 files, 1 failed").waitFor();
@@ -144,7 +150,10 @@ describe.skipIf(!hasChromium)("the Studio", () => {
   it("opens a sign-in over the page when the session is over, and goes on where it was", async () => {
     const window = await signedIn("engineer");
     const { page, context } = window;
-    await page.getByRole("button", { name: /New project/ }).first().click();
+    await page
+      .getByRole("button", { name: /New project/ })
+      .first()
+      .click();
     await page.getByRole("textbox", { name: "Name" }).fill("Kept over the sign-in");
     await context.clearCookies();
     await page.keyboard.press("Enter");
@@ -156,7 +165,10 @@ describe.skipIf(!hasChromium)("the Studio", () => {
 
   it("says as of when it shows things while the service cannot be reached, and comes back", async () => {
     const { page, context } = await signedIn("engineer");
-    await page.getByRole("button", { name: /New project/ }).first().waitFor();
+    await page
+      .getByRole("button", { name: /New project/ })
+      .first()
+      .waitFor();
     await context.setOffline(true);
     await page.getByRole("searchbox").fill("x");
     await page.getByText("The service cannot be reached", { exact: false }).waitFor();
@@ -179,14 +191,16 @@ describe.skipIf(!hasChromium)("the Studio", () => {
     const { page } = window;
     const asked = new Set<string>();
     page.on("request", (request) => asked.add(new URL(request.url()).hostname));
-    for (const path of ["/studio", `/studio/p/${project_id}`, `/studio/label?project=${project_id}`]) {
+    for (const path of [
+      "/studio",
+      `/studio/p/${project_id}`,
+      `/studio/label?project=${project_id}`,
+    ]) {
       await page.goto(at(path));
       await page.getByRole("heading").first().waitFor();
       await expect.poll(() => page.getByRole("status", { name: "Loading" }).count()).toBe(0);
       expect([path, await barriers(page)]).toEqual([path, []]);
-      const overflow = await page.evaluate(
-        "document.documentElement.scrollWidth > innerWidth",
-      );
+      const overflow = await page.evaluate("document.documentElement.scrollWidth > innerWidth");
       expect([path, overflow]).toEqual([path, false]);
     }
     await page.keyboard.press("?");
@@ -202,7 +216,9 @@ it("sends pages with a policy, files for ever, and no file that there is not", a
   expect([home.status, home.headers.get("Location")]).toEqual([302, "/studio"]);
   const page = await fetch(`${world.urls.vision}/studio/p/anything?q=1`);
   expect(page.status).toBe(200);
-  expect(page.headers.get("Content-Security-Policy")).toMatch(/default-src 'none'; script-src 'self'/);
+  expect(page.headers.get("Content-Security-Policy")).toMatch(
+    /default-src 'none'; script-src 'self'/,
+  );
   expect(page.headers.get("Cache-Control")).toBe("no-cache");
   const [file = ""] = /\/studio\/assets\/main-\w+\.js/.exec(await page.text()) ?? [];
   const script = await fetch(world.urls.vision + file);

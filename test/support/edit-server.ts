@@ -4,15 +4,12 @@
 
 import type { BoxFields } from "../../edge/studio/boxes/box.ts";
 import { frameOf } from "../../edge/studio/boxes/box.ts";
-import {
-  type ColumnAnswer,
-  FLAGS,
-  SOURCES,
-  toConfidence,
-} from "../../edge/studio/boxes/columns.ts";
+import { FLAGS } from "../../edge/studio/boxes/columns.ts";
 import type { EditRequest } from "../../edge/studio/boxes/edit.ts";
 import type { FeedEvent } from "../../edge/studio/boxes/feed.ts";
 import type { EditResult } from "../../edge/studio/boxes/outbox-queue.ts";
+import { COLUMNS_VERSION, confidenceCode, SOURCES } from "../../shared/columns/column-layout.ts";
+import type { ColumnTable } from "../../shared/columns/column-reader.ts";
 import type { Annotation } from "../../shared/wire/labeling.ts";
 
 /** A class that no edit may set. */
@@ -20,6 +17,12 @@ export const REFUSED_CLASS = "refused";
 export const VIDEO = "00000000-0000-7000-8000-0000000000aa";
 export const JOB = "00000000-0000-7000-8000-0000000000bb";
 const FRAME_SIZE = 1_000;
+const VIDEO_SIZE = {
+  filename: "a.mp4",
+  width: FRAME_SIZE,
+  height: FRAME_SIZE,
+  frame_count: 90_000,
+};
 
 /** A state that an annotation had, and who made it. */
 export interface AnnotationState {
@@ -96,7 +99,7 @@ export class EditServer {
   }
 
   /** `GET /jobs/{job}/annotations.columns`. */
-  columns(since: number | null): ColumnAnswer {
+  columns(since: number | null): ColumnTable {
     // The client reads the whole job where its number is above the job's own.
     const after = this.isRestored ? null : since;
     const isNewer = (seq = 0) => after === null || seq > after;
@@ -110,10 +113,14 @@ export class EditServer {
     const numbers = (column: (row: Annotation) => number) => rows.map(column);
     return {
       header: {
+        version: COLUMNS_VERSION,
+        job_id: JOB,
+        threshold: 0,
+        rows: rows.length,
         edits_seq: this.seq,
         after_seq: after,
         classes: classes.map((name, index) => ({ number: index * 3 + 2, name })),
-        videos: [{ video_id: VIDEO }],
+        videos: [{ video_id: VIDEO, ...VIDEO_SIZE }],
       },
       rows: rows.length,
       columns: {
@@ -133,7 +140,7 @@ export class EditServer {
               (row.duplicate_of ? FLAGS.duplicate : 0),
           ),
         ),
-        confidence: Uint16Array.from(numbers((row) => toConfidence(row.confidence))),
+        confidence: Uint16Array.from(numbers((row) => confidenceCode(row.confidence))),
         box: Float32Array.from(rows.flatMap((row) => row.bbox)),
         revision: Uint32Array.from(numbers((row) => row.revision)),
         track: Uint32Array.from(numbers((row) => row.track_id ?? 0)),

@@ -58,6 +58,7 @@ function mayImport(from: string, to: string): boolean {
 export const WITHOUT_ZOD = [
   "shared/columns/column-layout.ts",
   "shared/columns/column-reader.ts",
+  "shared/time.ts",
   "shared/workflow/kinds.ts",
 ];
 

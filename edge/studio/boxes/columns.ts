@@ -2,6 +2,13 @@
 // rows and more. A row keeps its index for as long as the table lives, also after its deletion, so
 // a page may hold indexes while others edit.
 
+import {
+  confidenceCode,
+  confidenceOf,
+  SOURCES,
+  FLAGS as WIRE_FLAGS,
+} from "../../../shared/columns/column-layout.ts";
+import type { ColumnTable } from "../../../shared/columns/column-reader.ts";
 import { type Box, frameOf } from "./box.ts";
 
 /** Values of the columns, equally long; `box` has four numbers a row. */
@@ -18,48 +25,15 @@ export interface Columns {
   track: Uint32Array;
 }
 
-/** An answer of the route of columns, as the reader in `shared/columns/` gives it. */
-export interface ColumnAnswer {
-  header: {
-    /** Number of the newest edit when the answer began. */
-    edits_seq: number;
-    /** Null: the rows are the whole job; else those written since that edit. */
-    after_seq: number | null;
-    classes: readonly { number: number; name: string }[];
-    videos: readonly { video_id: string }[];
-  };
-  rows: number;
-  /** With 16 bytes of id a row; `class` holds a class's number, `video` an index in `videos`. */
-  columns: Columns & { id: Uint8Array };
-  /** 16 bytes an id. */
-  deleted: Uint8Array;
-}
-
 /** Values of the column `state`. A deleted row keeps its other values. */
 export const STATES = { pending: 0, accepted: 1, rejected: 2, deleted: 255 } as const;
 export type BoxState = Exclude<keyof typeof STATES, "deleted">;
 
-/** Values of the column `source`, by their position. */
-export const SOURCES = ["model", "person", "import", "interpolated"] as const;
-
 /** Bits of the column `flags`; the server sends no `disputed` yet. */
-export const FLAGS = { duplicate: 1, keyframe: 2, polygon: 4, disputed: 8 } as const;
+export const FLAGS = { ...WIRE_FLAGS, disputed: 8 } as const;
 
-/** The column `confidence` of a row without one; it sorts above every other. */
-export const CONFIDENCE_NONE = 65_535;
-const CONFIDENCE_ONE = 65_534;
 /** The column `track` of a row without one. */
 export const TRACK_NONE = 0;
-
-/** A confidence as the column has it. */
-export const toConfidence = (value: number | null): number =>
-  value === null
-    ? CONFIDENCE_NONE
-    : Math.round(Math.fround(Math.min(1, Math.max(0, value))) * CONFIDENCE_ONE);
-
-/** The confidence of a value of the column. */
-export const fromConfidence = (value: number): number | null =>
-  value === CONFIDENCE_NONE ? null : value / CONFIDENCE_ONE;
 
 const ROWS_MIN = 1_024;
 
@@ -183,7 +157,7 @@ export class BoxTable {
       accepted: at("state") === STATES.pending ? null : at("state") === STATES.accepted,
       track_id: track === TRACK_NONE ? null : track,
       revision: at("revision"),
-      confidence: fromConfidence(at("confidence")),
+      confidence: confidenceOf(at("confidence")),
       source: SOURCES[at("source")] ?? "import",
       keyframe: (flags & FLAGS.keyframe) > 0,
       duplicate: (flags & FLAGS.duplicate) > 0,
@@ -208,7 +182,7 @@ export class BoxTable {
       (box.keyframe ? FLAGS.keyframe : 0) |
       (box.polygon === null ? 0 : FLAGS.polygon) |
       (box.disputed ? FLAGS.disputed : 0);
-    columns.confidence[index] = toConfidence(box.confidence);
+    columns.confidence[index] = confidenceCode(box.confidence);
     columns.box.set(box.bbox, index * 4);
     const isOther = columns.revision[index] !== box.revision;
     columns.revision[index] = box.revision;
@@ -230,7 +204,7 @@ export class BoxTable {
   }
 
   /** Inserts or replaces the rows of an answer. */
-  append({ header, rows, columns: given }: ColumnAnswer): void {
+  append({ header, rows, columns: given }: ColumnTable): void {
     const classes = new Map(header.classes.map(({ number, name }) => [number, name]));
     const classOf = Uint16Array.from({ length: Math.max(-1, ...classes.keys()) + 1 }, (_, number) =>
       this.classes.numberOf(classes.get(number) ?? String(number)),

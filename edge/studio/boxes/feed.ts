@@ -1,8 +1,8 @@
 // What a job's page learns of the server: the columns at first, then live events, and after a pause
 // the rows that changed meanwhile. Events that come while columns are read wait for them.
 
+import type { ColumnTable } from "../../../shared/columns/column-reader.ts";
 import type { Annotation } from "../../../shared/wire/labeling.ts";
-import type { ColumnAnswer } from "./columns.ts";
 
 /** An event `edit` of a job's live topic; one without rows asks to read what changed. */
 export interface FeedEvent {
@@ -20,13 +20,13 @@ export interface FeedPorts {
    * Reads `GET /jobs/{job}/annotations.columns` after a number, or the whole job for null; the
    * whole too where a difference would not do.
    */
-  columns(after: number | null): Promise<ColumnAnswer>;
+  columns(after: number | null): Promise<ColumnTable>;
   after(milliseconds: number, call: () => void): () => void;
   random(): number;
 }
 
 interface FeedOwner {
-  takeColumns(columns: ColumnAnswer): void;
+  takeColumns(columns: ColumnTable): void;
   takeEvent(event: FeedEvent): void;
 }
 
@@ -104,7 +104,7 @@ export class Feed {
     }
   }
 
-  #take(columns: ColumnAnswer): void {
+  #take(columns: ColumnTable): void {
     if (this.#isStopped) return;
     this.#owner.takeColumns(columns);
     this.cursor = columns.header.edits_seq;

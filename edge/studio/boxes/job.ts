@@ -2,9 +2,10 @@
 // the outbox. The table shows both together; rows with a waiting change keep the server's own row
 // beside them, which others go on changing. Whoever shows boxes subscribes and reads the table.
 
+import type { ColumnTable } from "../../../shared/columns/column-reader.ts";
 import type { Annotation } from "../../../shared/wire/labeling.ts";
 import { type Box, type BoxFields, boxOf, FIELD_NAMES, fieldsOf, isSame } from "./box.ts";
-import { BoxTable, type ColumnAnswer, uuidsOf } from "./columns.ts";
+import { BoxTable, uuidsOf } from "./columns.ts";
 import { appliedRow, type Edit, type EditRow, invert } from "./edit.ts";
 import { Feed, type FeedEvent, type FeedPorts } from "./feed.ts";
 import { History } from "./history.ts";
@@ -323,7 +324,7 @@ export class JobBoxes {
     if (!entry.tried) this.#knownAt.set(id, seq);
   }
 
-  #takeColumns(answer: ColumnAnswer): void {
+  #takeColumns(answer: ColumnTable): void {
     const { edits_seq: seq, after_seq } = answer.header;
     if (this.table.size === 0) {
       this.table.append(answer);

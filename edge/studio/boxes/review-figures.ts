@@ -1,7 +1,8 @@
 // What the reviews of a slice say of its confidences: histograms by state, and the precision and
 // recall to expect from a threshold, with the interval that so few reviews leave.
 
-import { type BoxTable, CONFIDENCE_NONE, SOURCES, STATES, toConfidence } from "./columns.ts";
+import { confidenceCode, NO_CONFIDENCE, SOURCES } from "../../../shared/columns/column-layout.ts";
+import { type BoxTable, STATES } from "./columns.ts";
 
 /** Boxes of one state by confidence, and those without one. */
 export interface StateCounts {
@@ -22,9 +23,9 @@ export function histograms(table: BoxTable, rows: Uint32Array, binCount: number)
     const own = byState[state[row] as number];
     const value = confidence[row] as number;
     if (!own) continue;
-    if (value === CONFIDENCE_NONE) own.without += 1;
+    if (value === NO_CONFIDENCE) own.without += 1;
     else {
-      const bin = Math.min(binCount - 1, Math.floor((value * binCount) / (CONFIDENCE_NONE - 1)));
+      const bin = Math.min(binCount - 1, Math.floor((value * binCount) / (NO_CONFIDENCE - 1)));
       own.bins[bin] = (own.bins[bin] as number) + 1;
     }
   }
@@ -54,8 +55,8 @@ export function shareOf(count: number, of: number): Share | null {
 
 /** Reviewed boxes of a slice at or above each value of the column `confidence`. */
 export class ReviewCurve {
-  readonly #accepted = new Uint32Array(CONFIDENCE_NONE + 1);
-  readonly #reviewed = new Uint32Array(CONFIDENCE_NONE + 1);
+  readonly #accepted = new Uint32Array(NO_CONFIDENCE + 1);
+  readonly #reviewed = new Uint32Array(NO_CONFIDENCE + 1);
   /** Boxes that people drew and that stand: the model found them at no threshold. */
   #missed = 0;
 
@@ -67,7 +68,7 @@ export class ReviewCurve {
       const isAccepted = state[row] === STATES.accepted;
       if (!isAccepted && state[row] !== STATES.rejected) continue;
       const value = confidence[row] as number;
-      if (value === CONFIDENCE_NONE) {
+      if (value === NO_CONFIDENCE) {
         if (isAccepted && source[row] === person) this.#missed += 1;
         continue;
       }
@@ -75,7 +76,7 @@ export class ReviewCurve {
       if (isAccepted) this.#accepted[value] = (this.#accepted[value] as number) + 1;
     }
     for (const counts of [this.#accepted, this.#reviewed]) {
-      for (let value = CONFIDENCE_NONE - 1; value >= 0; value--) {
+      for (let value = NO_CONFIDENCE - 1; value >= 0; value--) {
         counts[value] = (counts[value] as number) + (counts[value + 1] as number);
       }
     }
@@ -83,13 +84,13 @@ export class ReviewCurve {
 
   /** Share of accepted boxes among the reviewed ones at or above a threshold. */
   precision(threshold: number): Share | null {
-    const value = toConfidence(threshold);
+    const value = confidenceCode(threshold);
     return shareOf(this.#accepted[value] as number, this.#reviewed[value] as number);
   }
 
   /** Share of the accepted boxes that are at or above a threshold. */
   recall(threshold: number): Share | null {
-    const found = this.#accepted[toConfidence(threshold)] as number;
+    const found = this.#accepted[confidenceCode(threshold)] as number;
     return shareOf(found, (this.#accepted[0] as number) + this.#missed);
   }
 }

@@ -1,16 +1,8 @@
 // The rows of a table that a page shows: filtered and sorted. Rows are sorted and filtered once; a
 // change of the confidence bounds alone is a binary search where they are sorted by confidence.
 
-import {
-  type BoxState,
-  type BoxTable,
-  CONFIDENCE_NONE,
-  FLAGS,
-  SOURCES,
-  STATES,
-  TRACK_NONE,
-  toConfidence,
-} from "./columns.ts";
+import { confidenceCode, NO_CONFIDENCE, SOURCES } from "../../../shared/columns/column-layout.ts";
+import { type BoxState, type BoxTable, FLAGS, STATES, TRACK_NONE } from "./columns.ts";
 
 /** Which boxes are meant; what is left out bounds nothing. */
 export interface BoxFilter {
@@ -55,7 +47,7 @@ function sortedBy(rows: Uint32Array, keyOf: (row: number) => number): Uint32Arra
 export function sortRows(table: BoxTable, rows: Uint32Array, sort: BoxSort): Uint32Array {
   const { confidence, frame, video, class: classes } = table.columns;
   const up = (row: number) => confidence[row] as number;
-  const down = (row: number) => CONFIDENCE_NONE - (confidence[row] as number);
+  const down = (row: number) => NO_CONFIDENCE - (confidence[row] as number);
   if (sort === "confidence-up") return sortedBy(rows, up);
   if (sort === "confidence-down") return sortedBy(rows, down);
   if (sort === "class") return sortedBy(sortedBy(rows, down), (row) => classes[row] as number);
@@ -67,8 +59,8 @@ export function sortRows(table: BoxTable, rows: Uint32Array, sort: BoxSort): Uin
 
 /** Bounds of a filter as values of the column, both inclusive. */
 const bounds = ({ from, to }: BoxFilter) => ({
-  min: from === undefined ? 0 : toConfidence(from),
-  max: to === undefined ? CONFIDENCE_NONE : toConfidence(to),
+  min: from === undefined ? 0 : confidenceCode(from),
+  max: to === undefined ? NO_CONFIDENCE : confidenceCode(to),
 });
 
 /** Rows between the bounds, of all given. */

@@ -4,16 +4,17 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Box } from "../../../edge/studio/boxes/box.ts";
-import {
-  BoxTable,
-  CONFIDENCE_NONE,
-  fromConfidence,
-  SOURCES,
-  toConfidence,
-  uuidsOf,
-} from "../../../edge/studio/boxes/columns.ts";
+import { BoxTable, uuidsOf } from "../../../edge/studio/boxes/columns.ts";
 import { histograms, ReviewCurve, shareOf } from "../../../edge/studio/boxes/review-figures.ts";
 import { type BoxFilter, type BoxSort, Slicer } from "../../../edge/studio/boxes/slice.ts";
+import {
+  confidenceCode,
+  confidenceOf,
+  NO_CONFIDENCE,
+  SOURCES,
+} from "../../../shared/columns/column-layout.ts";
+import { readColumns } from "../../../shared/columns/column-reader.ts";
+import { endBlock, headerBytes, newRowsBlock } from "../../../shared/columns/column-writer.ts";
 import { dice } from "../../support/dice.ts";
 import { EditServer, VIDEO } from "../../support/edit-server.ts";
 
@@ -41,7 +42,7 @@ const box: fc.Arbitrary<Box> = fc.record({
 /** A box as the table keeps it. */
 const stored = (one: Box): Box => ({
   ...one,
-  confidence: fromConfidence(toConfidence(one.confidence)),
+  confidence: confidenceOf(confidenceCode(one.confidence)),
 });
 
 /** A table after writes and deletions, with the boxes that it should have. */
@@ -88,12 +89,12 @@ const stateOf = ({ accepted }: Box) =>
 
 /** The same by plain objects. */
 const isMeant = (one: Box, wanted: BoxFilter): boolean => {
-  const code = toConfidence(one.confidence);
+  const code = confidenceCode(one.confidence);
   return (
     (wanted.classes?.includes(one.class) ?? true) &&
     (wanted.states?.includes(stateOf(one)) ?? true) &&
-    (wanted.from === undefined || code >= toConfidence(wanted.from)) &&
-    (wanted.to === undefined || code <= toConfidence(wanted.to)) &&
+    (wanted.from === undefined || code >= confidenceCode(wanted.from)) &&
+    (wanted.to === undefined || code <= confidenceCode(wanted.to)) &&
     (wanted.video === undefined || one.frame_id.startsWith(`${wanted.video}.`)) &&
     (wanted.track === undefined || one.track_id === wanted.track) &&
     (wanted.sources?.includes(one.source) ?? true) &&
@@ -104,7 +105,7 @@ const isMeant = (one: Box, wanted: BoxFilter): boolean => {
 
 /** What rows are sorted by, as numbers that rise. */
 function keyOf(table: BoxTable, one: Box, sort: BoxSort): number[] {
-  const code = toConfidence(one.confidence);
+  const code = confidenceCode(one.confidence);
   if (sort === "confidence-up") return [code];
   if (sort === "confidence-down") return [-code];
   if (sort === "class") return [table.classes.find(one.class) ?? -1, -code];
@@ -168,6 +169,21 @@ describe("a table of boxes", () => {
     expect("polygon" in (table.get(idOf(1)) as Box)).toBe(false);
   });
 
+  it("takes what the reader of the server's bytes gives", async () => {
+    const server = new EditServer(dice(1));
+    server.seed(idOf(1), { class: "bag", confidence: 0.25 });
+    server.seed(idOf(2), { track_id: 3 });
+    const { header, rows, columns } = server.columns(null);
+    const block = newRowsBlock(rows);
+    for (const name of Object.keys(columns) as (keyof typeof columns)[]) {
+      block.columns[name].set(columns[name]);
+    }
+    const table = new BoxTable();
+    table.append(await readColumns([headerBytes(header), block.bytes, endBlock(rows)]));
+    expect(table.get(idOf(1))).toMatchObject({ class: "bag", frame_id: `${VIDEO}.0` });
+    expect(table.get(idOf(2))?.track_id).toBe(3);
+  });
+
   it("writes ids as text", () => {
     const bytes = Buffer.from(VIDEOS.join("").replaceAll("-", ""), "hex");
     expect(uuidsOf(bytes)).toEqual(VIDEOS);
@@ -225,9 +241,9 @@ describe("figures of reviews", () => {
         const { table, boxes } = all;
         const curve = new ReviewCurve(table, new Slicer(table).slice({}, "class"));
         const reviewed = [...boxes.values()].filter((one) => one.accepted !== null);
-        const codeOf = ({ confidence }: Box) => toConfidence(confidence);
+        const codeOf = ({ confidence }: Box) => confidenceCode(confidence);
         const above = reviewed.filter(
-          (one) => codeOf(one) >= toConfidence(threshold) && codeOf(one) < CONFIDENCE_NONE,
+          (one) => codeOf(one) >= confidenceCode(threshold) && codeOf(one) < NO_CONFIDENCE,
         );
         const accepted = above.filter((one) => one.accepted).length;
         const objects = reviewed.filter(
