@@ -343,8 +343,8 @@ interface EditOptions {
 
 /**
  * Runs a statement alone among the edits of its job: classes do not come or go under it, and two
- * edits of many annotations do not wait for each other's. An edit of a hundred thousand takes longer
- * than the database gives other statements. Listeners of the job are told of what changed.
+ * edits of many annotations do not wait for each other's. An edit of a hundred thousand takes
+ * longer than the database gives other statements. Listeners of the job are told of what changed.
  */
 export async function inJob<Row>(
   database: Database,
