@@ -41,6 +41,8 @@ export const MEANINGS: Readonly<Record<string, string>> = {
   category_id: "the category's id",
   change_id: "the edit's id; null where nothing was to change",
   changed: "how many annotations were changed",
+  "edits.fields": "what the annotation is to have; where one breaks a rule, the edit is refused",
+  "edits.op": "draw an annotation, set fields of one, or delete one",
   capabilities: "what the node is and can do; as it was where it says nothing",
   class: "class name",
   class_count: "classes of the job, with those that have no annotation",

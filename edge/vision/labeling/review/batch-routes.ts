@@ -2,6 +2,7 @@
 
 import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../../shared/errors.ts";
+import { pixels } from "../../../../shared/shapes.ts";
 import { EditsAnswer } from "../../../../shared/wire/edits.ts";
 import { Ticket } from "../../../../shared/wire/progress.ts";
 import { json, jsonBody } from "../../../http/route.ts";
@@ -19,12 +20,13 @@ const EDITS_MAX = 500;
 const BODY_BYTES_MAX = 8 * 1024 * 1024;
 const TEXT_MAX = 10_000;
 const CORNERS_MAX = 20_000;
+const TRACK_MAX = 2_147_483_647;
 
 // Values are judged edit by edit: one that breaks a rule keeps none of the others.
 const fields = {
   class: z.string().max(TEXT_MAX).optional(),
   bbox: z
-    .array(z.number())
+    .array(pixels())
     .max(CORNERS_MAX)
     .optional()
     .meta({
@@ -33,13 +35,13 @@ const fields = {
         "one around it",
     }),
   polygon: z
-    .array(z.number())
+    .array(pixels())
     .max(CORNERS_MAX)
     .nullable()
     .optional()
     .meta({ description: "x and y in turn, pixels; the box becomes the one around it" }),
   accepted: z.boolean().nullable().optional(),
-  track_id: z.number().nullable().optional().meta({
+  track_id: z.number().min(-TRACK_MAX).max(TRACK_MAX).nullable().optional().meta({
     description: "the track that the annotation is of; null takes it off its track",
   }),
 };

@@ -11,8 +11,8 @@ export const LISTENERS_PERSON_MAX = 64;
 
 /**
  * An event to publish. Its data is laid over the topic's state, which is what snapshots show; that
- * of `log` and `edit` is not. `batch` may be laid together with later ones, or left out for slow readers. After
- * `end` nothing is taken.
+ * of `log` and `edit` is not. `batch` may be laid together with later ones, or left out for slow
+ * readers. After `end` nothing is taken.
  */
 export interface NewEvent {
   type: Exclude<(typeof EVENT_TYPES)[number], "snapshot" | "presence">;

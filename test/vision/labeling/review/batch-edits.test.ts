@@ -223,7 +223,7 @@ describe("a batch of edits", () => {
       [set(own, 1, {}), { code: "invalid_request" }],
       [set(own, 1, { polygon: [1, 1, 2, 2, 3] }), { code: "invalid_request" }],
       [set(own, 1, { polygon: [1, 1, 5, 5, 9, 9] }), { code: "invalid_request" }],
-      [set(own, 1, { bbox: [1, 1, 1e300, 1e300] }), { status: "applied", revision: 2 }],
+      [set(own, 1, { bbox: [1, 1, 1e30, 1e30] }), { status: "applied", revision: 2 }],
       [set(second.annotation_id, 1, { track_id: 5 }), { code: "state_conflict" }],
       [create(uuid(), { track_id: 5, frame_id: frameId(videoId, 1) }), { status: "applied" }],
     ];
@@ -278,7 +278,11 @@ describe("a batch of edits", () => {
       ...[[], Array.from({ length: 501 }, () => create(uuid()))],
       ...[[edit, { ...edit, annotation_id: uuid() }], [{ ...edit, op: "move" }]],
       ...[[{ ...edit, more: 1 }], [{ ...edit, edit_id: "1" }], [set(uuid(), -1, {})]],
-      ...[[{ ...remove(uuid(), 1), revision: undefined }], [create(uuid(), { color: "red" })]],
+      ...[
+        [{ ...remove(uuid(), 1), revision: undefined }],
+        [create(uuid(), { color: "red" })],
+        [create(uuid(), { bbox: [1, 1, 1e300, 9] })],
+      ],
     ]) {
       const refused = await admin.refused("POST", `/jobs/${template}/edits`, { edits });
       expect([refused, edits.length]).toEqual([[422, "invalid_request"], edits.length]);
