@@ -196,6 +196,7 @@ function table(stack: Stack, state: State, options: { host: string }, ms: number
     `  data      ${state.dir} (logs/; operator-token, and metrics-token for /metrics)`,
     "",
     `  curl '${at("markets")}/series?library=power.demand&symbol=erco&start=${since}'`,
+    `  The Studio: ${at("vision")}/studio`,
     `  API pages: ${at("markets")}/docs  ${at("vision")}/docs`,
     "  The first to register with the vision service is its administrator. To see it work: npm run demo",
     "",
