@@ -363,16 +363,13 @@ export const cropPack = pgTable(
       .references(() => job.id, { onDelete: "cascade" }),
     videoId: uuid("video_id").notNull(),
     key: text("key").notNull().unique(),
-    /** Indexes of the first and the last frame that has crops in it. */
-    fromFrame: integer("from_frame").notNull(),
-    toFrame: integer("to_frame").notNull(),
+    /** Indexes of the frames that have crops in it. */
+    frames: integer("frames").array().notNull(),
     entries: integer("entries").notNull(),
     bytes: integer("bytes").notNull(),
     createdAt: createdAt(),
   },
-  (table) => [
-    index("crop_pack_frames").on(table.jobId, table.videoId, table.fromFrame, table.toFrame),
-  ],
+  (table) => [index("crop_pack_video").on(table.jobId, table.videoId)],
 );
 
 /** An edit of a job, of one annotation or of thousands; one that was not undone can be. */

@@ -17,6 +17,8 @@ const ASSETS = "studio/assets";
 const ENTRY = "edge/studio/main.tsx";
 const PAGE = "edge/studio/index.html";
 const ICON = "edge/studio/icon.svg";
+/** The program imports its types alone, so the bundler does not name it. */
+const ICON_NAMES = "edge/studio/kit/icon-names.ts";
 const ICON_SET = "node_modules/@iconify-json/lucide/icons.json";
 
 /** The folder of the Studio's files, built where what was built before is out of date. */
@@ -26,7 +28,7 @@ export const studioFolder = (): Promise<string> =>
     make: async (folder) => {
       const began = systemClock();
       const { inputs } = await buildStudio(folder);
-      const others = [PAGE, ICON, ICON_SET, "edge/local/studio-build.ts"];
+      const others = [PAGE, ICON, ICON_SET, ICON_NAMES, "edge/local/studio-build.ts"];
       return inputsOf([...Object.keys(inputs), ...others], began);
     },
   });

@@ -46,15 +46,26 @@ function CurrentPage() {
   const pattern = found?.pattern;
   useEffect(() => {
     if (!found) return;
+    let isLeft = false;
     setError(null);
     found.load().then(
-      ({ Page }) => setLoaded({ pattern: found.pattern, Page }),
-      () =>
-        setError(
-          new ApiError("The page's program cannot be loaded. A newer one may be there: load anew."),
-        ),
+      ({ Page }) => {
+        if (!isLeft) setLoaded({ pattern: found.pattern, Page });
+      },
+      () => {
+        const words = "The page's program cannot be loaded. A newer one may be there: load anew.";
+        if (!isLeft) setError(new ApiError(words));
+      },
     );
+    return () => {
+      isLeft = true;
+    };
   }, [pattern]);
+  const isShown = loaded !== null && loaded.pattern === pattern;
+  useEffect(() => {
+    // A page begins at its top for the keyboard too, unless it put the focus somewhere itself.
+    if (document.activeElement === document.body) document.querySelector("main")?.focus();
+  }, [path, isShown]);
   if (!found) {
     return (
       <main tabIndex={-1}>
@@ -73,7 +84,7 @@ function CurrentPage() {
       </main>
     );
   }
-  if (loaded?.pattern !== pattern || !loaded) {
+  if (!isShown) {
     return (
       <main tabIndex={-1}>
         <Skeleton lines={6} />

@@ -65,7 +65,6 @@ export const PresenceEvent = z.object({
   /** The socket: a person may have several. */
   listener_id: z.string(),
   actor_id: z.uuid(),
-  email: z.string(),
   frame_id: z.string().nullable(),
   /** Whether the socket was closed. */
   left: z.boolean(),

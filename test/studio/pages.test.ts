@@ -116,7 +116,7 @@ describe.skipIf(!hasChromium)("the Studio", () => {
     const tray = page.getByRole("region", { name: "Uploads" });
     expect(await tray.getByText(/request [0-9a-f-]{36}/).count()).toBe(1);
     await node.work();
-    await page.getByText("10 frames").waitFor();
+    await page.getByText("10 frames").first().waitFor();
 
     await page.keyboard.press("l");
     await page.getByLabel("What to look for").fill("zebroid");
@@ -141,6 +141,8 @@ describe.skipIf(!hasChromium)("the Studio", () => {
     expect(await page.getByRole("button", { name: "Upload" }).count()).toBe(0);
     await page.goto(at(`/studio/p/${crypto.randomUUID()}`));
     await page.getByText("There is nothing here for you.").first().waitFor();
+    await page.goto(at("/studio/p/%zz"));
+    await page.getByText("There is no such page").waitFor();
     await page.goto(at("/studio/nowhere"));
     await page.getByText("There is no such page").waitFor();
     await page.goto(at(`/studio/p/${project.project_id}`));
@@ -163,6 +165,31 @@ describe.skipIf(!hasChromium)("the Studio", () => {
     await page.getByRole("heading", { name: "Kept over the sign-in" }).waitFor();
   });
 
+  it("keeps its sign-in over Escape, and takes a newer session of another tab", async () => {
+    const { page } = await openWindow();
+    await page.goto(at("/studio"));
+    await page.getByRole("heading", { name: "Sign in" }).waitFor();
+    for (let times = 0; times < 3; times++) await page.keyboard.press("Escape");
+    expect(await page.getByRole("heading", { name: "Sign in" }).isVisible()).toBe(true);
+
+    const first = await signedIn("engineer");
+    const email = await first.page.evaluate(
+      "fetch('/api/v1/auth/me').then((answer) => answer.json()).then(({ email }) => email)",
+    );
+    const body = JSON.stringify({ email, password: PASSWORD });
+    const headers = { "Content-Type": "application/json" };
+    const init = JSON.stringify({ method: "POST", body, headers });
+    // As another tab of this browser does: this one's form token is of a session that is over.
+    await first.page.evaluate(`fetch("/api/v1/auth/session", ${init})`);
+    await first.page
+      .getByRole("button", { name: /New project/ })
+      .first()
+      .click();
+    await first.page.getByRole("textbox", { name: "Name" }).fill("Made with a newer session");
+    await first.page.keyboard.press("Enter");
+    await first.page.getByRole("heading", { name: "Made with a newer session" }).waitFor();
+  });
+
   it("says as of when it shows things while the service cannot be reached, and comes back", async () => {
     const { page, context } = await signedIn("engineer");
     await page
@@ -170,7 +197,7 @@ describe.skipIf(!hasChromium)("the Studio", () => {
       .first()
       .waitFor();
     await context.setOffline(true);
-    await page.getByRole("searchbox").fill("x");
+    await page.getByRole("searchbox").fill("nowhere to be found");
     await page.getByText("The service cannot be reached", { exact: false }).waitFor();
     await context.setOffline(false);
     await page.getByText("No project has this in its name").waitFor();

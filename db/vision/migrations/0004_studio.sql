@@ -22,8 +22,7 @@ CREATE TABLE "crop_pack" (
 	"job_id" uuid NOT NULL,
 	"video_id" uuid NOT NULL,
 	"key" text NOT NULL,
-	"from_frame" integer NOT NULL,
-	"to_frame" integer NOT NULL,
+	"frames" integer[] NOT NULL,
 	"entries" integer NOT NULL,
 	"bytes" integer NOT NULL,
 	"created_at" timestamp (3) with time zone DEFAULT now() NOT NULL,
@@ -37,7 +36,7 @@ ALTER TABLE "applied_edit" ADD CONSTRAINT "applied_edit_job_id_job_id_fk" FOREIG
 ALTER TABLE "crop_pack" ADD CONSTRAINT "crop_pack_workspace_id_workspace_id_fk" FOREIGN KEY ("workspace_id") REFERENCES "public"."workspace"("id") ON DELETE no action ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "crop_pack" ADD CONSTRAINT "crop_pack_job_id_job_id_fk" FOREIGN KEY ("job_id") REFERENCES "public"."job"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 CREATE INDEX "applied_edit_created" ON "applied_edit" USING btree ("created_at");--> statement-breakpoint
-CREATE INDEX "crop_pack_frames" ON "crop_pack" USING btree ("job_id","video_id","from_frame","to_frame");--> statement-breakpoint
+CREATE INDEX "crop_pack_video" ON "crop_pack" USING btree ("job_id","video_id");--> statement-breakpoint
 CREATE INDEX "annotation_seq" ON "annotation" USING btree ("job_id","seq") WHERE seq > 0;--> statement-breakpoint
 CREATE INDEX "change_seq" ON "change" USING btree ("job_id","seq");
 --> statement-breakpoint

@@ -30,6 +30,8 @@ export class ApiError extends Error {
 export const access = {
   /** The form token of the session; null where nobody is signed in. */
   formToken: null as string | null,
+  /** Asks for the form token of the session that the cookie is of by now. */
+  renew: (): Promise<void> => Promise.reject(new Error("no session yet")),
   /** Resolves when somebody signed in again. */
   regain: (): Promise<void> => Promise.reject(new Error("no session yet")),
 };
@@ -52,8 +54,10 @@ export async function send(path: string, request: ApiRequest = {}): Promise<Resp
     const answer = await sendOnce(path, request);
     if (answer.ok) return answer;
     const error = await errorOf(answer);
-    if (error.status !== 401 || request.isSignIn || tries > 1) throw error;
-    await access.regain();
+    // Another tab may have opened a newer session, whose form token this one does not have yet.
+    const isOld = error.code === "form_refused";
+    if ((error.status !== 401 && !isOld) || request.isSignIn || tries > 1) throw error;
+    await (isOld ? access.renew() : access.regain());
     request.signal?.throwIfAborted();
   }
 }

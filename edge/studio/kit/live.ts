@@ -36,8 +36,10 @@ export function listen({ ticketPath, onEvent, onConnected = () => {} }: TopicOpt
     call<Ticket>(ticketPath, { method: "POST" }).then(open, (thrown: unknown) => {
       const { status } = thrown instanceof ApiError ? thrown : { status: 0 };
       // What may not be listened to, or is gone, is not asked for again.
-      if (status === 403 || status === 404) isOver = true;
-      else later();
+      if (status === 403 || status === 404) {
+        isOver = true;
+        onConnected(false);
+      } else later();
     });
   };
   const open = ({ url }: Ticket) => {
@@ -47,8 +49,15 @@ export function listen({ ticketPath, onEvent, onConnected = () => {} }: TopicOpt
     if (after !== undefined) address.searchParams.set("after", String(after));
     const opened = new WebSocket(address);
     socket = opened;
-    const ping = setInterval(() => opened.readyState === 1 && opened.send("ping"), PING_MS);
+    let hasAnswered = true;
+    const ping = setInterval(() => {
+      // A connection that died without a word answers no ping.
+      if (!hasAnswered) opened.close();
+      else if (opened.readyState === 1) opened.send("ping");
+      hasAnswered = false;
+    }, PING_MS);
     opened.onmessage = ({ data }) => {
+      hasAnswered = true;
       if (data === "pong") return;
       lost = 0;
       onConnected(true);

@@ -28,7 +28,6 @@ export function go(href: string, { replace = false } = {}): void {
   address.value = current();
   if (address.value.path !== before) {
     scrollTo(0, 0);
-    document.querySelector<HTMLElement>("main")?.focus({ preventScroll: true });
   }
 }
 
@@ -68,8 +67,19 @@ export function match(pattern: string, path: string): Readonly<Record<string, st
   const found: Record<string, string> = {};
   for (const [index, part] of wanted.entries()) {
     const value = given[index] ?? "";
-    if (part.startsWith(":")) found[part.slice(1)] = decodeURIComponent(value);
-    else if (part !== value) return null;
+    if (part.startsWith(":")) {
+      const name = decoded(value);
+      if (name === null) return null;
+      found[part.slice(1)] = name;
+    } else if (part !== value) return null;
   }
   return found;
+}
+
+function decoded(text: string): string | null {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return null;
+  }
 }

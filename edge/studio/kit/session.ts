@@ -22,13 +22,23 @@ access.regain = () => {
   return regained.promise;
 };
 
+/** Takes up the session of a person, who goes on where the page stands. */
 function begin({ form_token: formToken, ...user }: Person): void {
+  if (person.value && person.value.id !== user.id) {
+    // What the person before had under way must not be sent as this one's.
+    regained?.reject(new ApiError("Somebody else signed in.", { status: 401 }));
+    regained = null;
+    location.assign("/studio");
+    return;
+  }
   access.formToken = formToken;
   person.value = user;
   isSignInShown.value = false;
   regained?.resolve();
   regained = null;
 }
+
+access.renew = async () => begin(await call<Person>("/auth/me", { isSignIn: true }));
 
 /** Asks the service who is signed in. */
 export async function loadSession(): Promise<void> {
@@ -52,7 +62,7 @@ export interface Credentials {
  * keeps no cookie of this address.
  */
 export async function signIn(credentials: Credentials): Promise<void> {
-  const told = await call<Person>("/auth/session", {
+  await call<Person>("/auth/session", {
     method: "POST",
     body: credentials,
     isSignIn: true,
@@ -66,8 +76,6 @@ export async function signIn(credentials: Credentials): Promise<void> {
       { status: 401, code: "cookie_refused" },
     );
   });
-  // Another person than before sees pages of his own, not those that are open.
-  if (person.value && person.value.id !== told.id) location.assign("/studio");
   begin(seen);
 }
 

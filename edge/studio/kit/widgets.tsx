@@ -146,6 +146,8 @@ export function Skeleton({ lines }: { lines: number }) {
 /** A dialog over the page; Escape, and a click beside it, close it where that is allowed. */
 export function Dialog({ title, onClose, children }: DialogProps) {
   const ref = useRef<HTMLDialogElement>(null);
+  /** Whether the pointer was pressed beside the dialog, and not in a field of it. */
+  const isBeside = useRef(false);
   useEffect(() => {
     const dialog = ref.current;
     dialog?.showModal();
@@ -156,12 +158,13 @@ export function Dialog({ title, onClose, children }: DialogProps) {
     <dialog
       ref={ref}
       aria-label={title}
-      onCancel={(event) => {
-        event.preventDefault();
-        onClose?.();
+      // Browsers let Escape through where nobody clicked before: what must stay is shown again.
+      onClose={() => (onClose ? onClose() : ref.current?.showModal())}
+      onPointerDown={(event) => {
+        isBeside.current = event.target === ref.current;
       }}
       onClick={(event) => {
-        if (event.target === ref.current) onClose?.();
+        if (event.target === ref.current && isBeside.current) onClose?.();
       }}
     >
       <div class="dialog">{children}</div>

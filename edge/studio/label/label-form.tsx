@@ -11,6 +11,8 @@ import { address, go, HOME } from "../kit/router.ts";
 import { Button, ButtonLink, Empty, ErrorNote, Field, Icon, Shown } from "../kit/widgets.tsx";
 
 const THRESHOLD_DEFAULT = 0.5;
+/** Videos of a job, as `POST /label` takes them. */
+const VIDEOS_MAX = 900;
 
 /** The form of a job. */
 export function Page() {
@@ -82,6 +84,7 @@ function LabelForm({ projectId, videos }: LabelFormProps) {
   const [key] = useState(() => crypto.randomUUID());
   const prompts = wordsOf(text);
   const chosen = videos.filter((video) => !left.has(video.video_id));
+  const isTooMany = chosen.length > VIDEOS_MAX;
   const submit = async (event: SubmitEvent) => {
     event.preventDefault();
     if (!(event.currentTarget instanceof HTMLFormElement)) return;
@@ -182,6 +185,7 @@ function LabelForm({ projectId, videos }: LabelFormProps) {
           ))}
         </ul>
       </fieldset>
+      {isTooMany && <p class="warn">A job takes at most {VIDEOS_MAX} videos: leave some out.</p>}
       {error && <ErrorNote error={error} />}
       {nearest.length > 0 && (
         <p class="row wrap">
@@ -198,7 +202,7 @@ function LabelForm({ projectId, videos }: LabelFormProps) {
           type="submit"
           kind="primary"
           icon="tag"
-          disabled={isBusy || prompts.length === 0 || chosen.length === 0}
+          disabled={isBusy || prompts.length === 0 || chosen.length === 0 || isTooMany}
         >
           Start labeling
         </Button>

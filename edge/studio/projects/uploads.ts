@@ -4,7 +4,7 @@
 
 import { signal } from "@preact/signals";
 import type { Video, VideoBatch } from "../../../shared/wire/vision.ts";
-import { ApiError, addressOf, call, errorOf, formHeader } from "../kit/api.ts";
+import { ApiError, access, addressOf, call, errorOf, formHeader } from "../kit/api.ts";
 
 /** A file and where it stood in what was dropped, such as `cam1/0001.jpg`. */
 export interface ChosenFile {
@@ -38,6 +38,9 @@ const AT_ONCE = 3;
 const TRIES_MAX = 8;
 const PAUSE_MS = 1_000;
 const PAUSE_MS_MAX = 30_000;
+/** A request is given up when for so long no byte left and no answer came. */
+const STALLED_MS = 60_000;
+const WATCH_MS = 5_000;
 
 /** All files of this visit, in the order in which they were chosen. */
 export const uploads = signal<readonly Upload[]>([]);
@@ -121,15 +124,31 @@ async function sendImage(one: Upload, file: File, signal: AbortSignal): Promise<
   body.set("project_id", one.projectId);
   body.append("files", file, one.name);
   const batch = await withTries(one, signal, async () => {
-    const answer = await put(addressOf("/upload/images"), {
-      method: "POST",
-      body,
-      headers: formHeader("POST"),
-      signal,
-      onSent: (sent) => change(one.id, { sent: Math.min(sent, one.bytes) }),
-    });
-    const text = await answer.text();
-    return JSON.parse(text) as VideoBatch; // The route's own shape.
+    let hasLeft = false;
+    try {
+      const answer = await put(addressOf("/upload/images"), {
+        method: "POST",
+        body,
+        headers: formHeader("POST"),
+        signal,
+        onSent: (sent) => {
+          hasLeft = sent >= one.bytes;
+          change(one.id, { sent: Math.min(sent, one.bytes) });
+        },
+      });
+      return JSON.parse(await answer.text()) as VideoBatch; // The route's own shape.
+    } catch (thrown) {
+      if (thrown instanceof ApiError && thrown.status === 401) {
+        await access.regain();
+        throw new ApiError("The session was over.");
+      }
+      // Each image that arrives becomes a video: what may have arrived is not sent twice.
+      if (!hasLeft || !isPassing(thrown)) throw thrown;
+      const detail =
+        "The connection was lost before the answer came. Look whether the image is there before " +
+        "you send it again.";
+      throw new ApiError(detail, { status: 409, code: "answer_lost" });
+    }
   });
   const [refused] = batch.failed;
   if (refused) throw new ApiError(refused.detail, { status: 422, code: refused.code });
@@ -187,6 +206,10 @@ async function sendParts(one: Upload, file: File, signal: AbortSignal): Promise<
   localStorage.removeItem(memoryKey(one.projectId, one.name, file));
 }
 
+/** Whether a failure is one of the connection or of a service that is busy or down. */
+const isPassing = (thrown: unknown): boolean =>
+  thrown instanceof ApiError && ([0, 408, 429].includes(thrown.status) || thrown.status >= 500);
+
 /** Tries again, later each time, as long as it is the connection or the service that fails. */
 async function withTries<Result>(
   { id }: Upload,
@@ -197,8 +220,7 @@ async function withTries<Result>(
     try {
       return await attempt(tries);
     } catch (thrown) {
-      const isPassing = thrown instanceof ApiError && (thrown.status === 0 || thrown.status >= 500);
-      if (!isPassing || signal.aborted || tries >= TRIES_MAX) throw thrown;
+      if (!isPassing(thrown) || signal.aborted || tries >= TRIES_MAX) throw thrown;
       change(id, { state: "reconnecting" });
       const pause = Math.min(PAUSE_MS_MAX, PAUSE_MS * 2 ** (tries - 1));
       await new Promise((done) => setTimeout(done, pause * (0.5 + Math.random() / 2)));
@@ -223,9 +245,19 @@ function put(url: string, { method, body, headers = {}, signal, onSent }: PutReq
     const request = new XMLHttpRequest();
     request.open(method, url);
     for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
-    request.upload.onprogress = ({ loaded }) => onSent(loaded);
+    // A connection that died without a word is given up once nothing moves any more.
+    let moved = performance.now();
+    const watch = setInterval(() => {
+      if (performance.now() - moved > STALLED_MS) request.abort();
+    }, WATCH_MS);
+    request.onloadend = () => clearInterval(watch);
+    request.upload.onprogress = ({ loaded }) => {
+      moved = performance.now();
+      onSent(loaded);
+    };
     request.onerror = () => reject(new ApiError("The connection was lost; this is tried again."));
-    request.onabort = () => reject(signal.reason);
+    request.onabort = () =>
+      reject(signal.aborted ? signal.reason : new ApiError("The connection stalled."));
     request.onload = () => {
       const { status, responseText } = request;
       const answer = new Response(status === 204 ? null : responseText, {

@@ -11,7 +11,7 @@ import { title } from "../../http/texts.ts";
 import { type Page, pageQuery } from "./api.ts";
 import { allOf, textList } from "./sql.ts";
 
-const LIST_MAX = 1_000;
+const LIST_MAX = 10_000;
 const TOTAL_COUNT = "X-Total-Count";
 
 /** What names that people take for the same have in common: case and composition differ. */

@@ -13,7 +13,7 @@ import type { Database } from "../../../http/database.ts";
 import type { Parts } from "../../base/parts.ts";
 
 /** Packs that one request looks into: those made last. */
-const PACKS_MAX = 128;
+const PACKS_MAX = 256;
 /** Reads of the store at once; a Worker has six connections. */
 const READS_AT_ONCE = 6;
 /** A pack of so many bytes is read whole, with its index. */
@@ -59,9 +59,7 @@ export async function boxesWithPacks<Box extends WantedBox>(
       (SELECT coalesce(json_agg(json_build_object('key', key, 'videoId', video_id,
           'entries', entries, 'bytes', bytes) ORDER BY created_at DESC), '[]')
         FROM (SELECT * FROM crop_pack p WHERE p.job_id = ${jobId}::uuid
-           AND p.video_id IN (SELECT "videoId" FROM b)
-           AND EXISTS (SELECT FROM b WHERE b."videoId" = p.video_id
-             AND b.frame BETWEEN p.from_frame AND p.to_frame)
+           AND p.frames && (SELECT array_agg(b.frame) FROM b WHERE b."videoId" = p.video_id)
          ORDER BY created_at DESC LIMIT ${PACKS_MAX}::int) p) AS packs`);
   return rows[0] ?? { boxes: [], packs: [] };
 }
@@ -82,8 +80,9 @@ export async function locate(
   boxes: readonly WantedBox[],
 ): Promise<Map<string, LocatedCrop>> {
   const wanted = new Set(boxes.map(boxKey));
+  const frames = new Set(boxes.map(({ frame }) => frame));
   const located = new Map<string, LocatedCrop>();
-  const indexes = await eachOf(packs, (pack) => readIndex(bucket, pack));
+  const indexes = await eachOf(packs, (pack) => readIndex(bucket, pack, frames));
   for (const [position, { key, videoId }] of packs.entries()) {
     const { entries = [], bytes = null } = indexes[position] ?? {};
     for (const { offset, length, ...of } of entries) {
@@ -95,13 +94,19 @@ export async function locate(
   return located;
 }
 
-/** The entries of a pack; none where it is not in the store any more. */
-async function readIndex(bucket: Parts["bucket"], { key, entries, bytes }: Pack) {
+/** The entries of some frames in a pack; none where it is not in the store any more. */
+async function readIndex(
+  bucket: Parts["bucket"],
+  { key, entries, bytes }: Pack,
+  frames: ReadonlySet<number>,
+) {
   const whole = bytes <= WHOLE_BYTES_MAX;
   const length = whole ? bytes : cropIndexBytes(entries);
   const read = await readRange(bucket, key, { offset: 0, length });
   const listed = read && cropEntries(read, bytes);
-  return listed ? { entries: listed, bytes: whole ? read : null } : undefined;
+  if (!listed) return undefined;
+  const own = listed.filter(({ frame }) => frames.has(frame));
+  return { entries: own, bytes: whole ? read : null };
 }
 
 async function readRange(

@@ -113,8 +113,7 @@ async function takePack(
   const bytes = new Uint8Array(await found.arrayBuffer());
   const entries = cropEntries(bytes, bytes.length);
   const problem = entries ? entriesProblem(bytes, entries, frames) : "it is no pack";
-  const [first, last] = [entries?.[0], entries?.at(-1)];
-  if (problem || !entries || !first || !last) return `the pack of crops is refused: ${problem}`;
+  if (problem || !entries) return `the pack of crops is refused: ${problem}`;
   if (!taken) {
     const options = {
       httpMetadata: { contentType: PACK_TYPE },
@@ -129,11 +128,9 @@ async function takePack(
     .execute(sql`
       WITH j AS (SELECT id FROM job WHERE id = ${job.id}::uuid),
       noted AS (
-        INSERT INTO crop_pack (id, workspace_id, job_id, video_id, key, from_frame, to_frame,
-          entries, bytes)
+        INSERT INTO crop_pack (id, workspace_id, job_id, video_id, key, frames, entries, bytes)
         SELECT ${crypto.randomUUID()}::uuid, ${job.workspaceId}::uuid, j.id, ${videoId}::uuid,
-          ${key}, ${first.frame}::int, ${last.frame}::int, ${entries.length}::int,
-          ${bytes.length}::int FROM j
+          ${key}, ${framesOf(entries)}::int[], ${entries.length}::int, ${bytes.length}::int FROM j
         ON CONFLICT (key) DO NOTHING)
       SELECT id FROM j`)
     .catch((thrown: unknown) => {
@@ -144,6 +141,10 @@ async function takePack(
   if (rows.length === 0) await bucket.delete(key);
   return null;
 }
+
+/** The frames of a pack's crops, each once, as Postgres reads an array. */
+const framesOf = (entries: readonly CropEntry[]): string =>
+  `{${[...new Set(entries.map(({ frame }) => frame))].join(",")}}`;
 
 /** What is wrong with a pack's crops, or null. */
 function entriesProblem(

@@ -12,8 +12,8 @@ import { ClassName } from "../classes.ts";
 const VIDEOS_MAX = 900;
 export const PROMPTS_MAX = 50;
 export const EXEMPLARS_MAX = 10;
-/** Classes that a new manual job begins with. */
-const CLASSES_MAX = 1_000;
+/** Classes that a job may have. */
+export const CLASSES_MAX = 1_000;
 /** Frames that one request names. */
 const FRAMES_NAMED_MAX = 5_000;
 /** Frames of one preview. */

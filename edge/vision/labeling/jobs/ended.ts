@@ -72,7 +72,6 @@ const freshFrames = ({ framesDone }: Task, { frames }: Pick<TaskResult<"label">,
 export async function labelEnded(parts: Parts, task: Task): Promise<void> {
   const job = await jobOfTask(parts.database, task);
   if (!job) return takeWithoutJob(parts, task);
-  await takeLabelCrops(parts, job, task);
   // The result of a finished task was checked when it was reported; that of a canceled one may be
   // of any shape.
   const parsed = TASK_KINDS.label.result.safeParse(task.result);
@@ -82,6 +81,8 @@ export async function labelEnded(parts: Parts, task: Task): Promise<void> {
   await addWarnings(parts.database, job, result?.warnings ?? []);
   await beginJob(parts, job, parts.clock());
   await advanceJob(parts, job.id, job.workspaceId);
+  // Last: nothing waits for crops, which are cut again when somebody asks for them.
+  await takeLabelCrops(parts, job, task);
 }
 
 /** Notes the outcome of a task as taken whose job was deleted, with the crops that it wrote. */

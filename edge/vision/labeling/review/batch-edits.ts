@@ -8,6 +8,7 @@ import type { EditResult } from "../../../../shared/wire/edits.ts";
 import { frameId, parseFrameId } from "../../../../shared/wire/vision.ts";
 import { foldedName } from "../../base/lists.ts";
 import { ClassName, classExists } from "../classes.ts";
+import { CLASSES_MAX } from "../jobs/bodies.ts";
 import type { FrameSize } from "../jobs/boxes.ts";
 import { Polygon, TrackId } from "./annotation-fields.ts";
 import { type Review, reviewOf } from "./annotations.ts";
@@ -256,6 +257,9 @@ class Batch {
   #addClass(one: { number: number; name: string }): void {
     const key = foldedName(one.name);
     if (this.#classes.has(key)) return;
+    if (this.#classes.size >= CLASSES_MAX) {
+      throw new Failure("invalid_request", `class: a job has at most ${CLASSES_MAX} classes`);
+    }
     this.#classes.set(key, one);
     this.added.push(one);
   }

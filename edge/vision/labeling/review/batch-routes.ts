@@ -123,7 +123,7 @@ export const batchRoutes: readonly Route[] = [
       description:
         "Beyond the contract. The topic outlives the job's rounds. Its event `edit` has `edits_seq`, " +
         "`after_seq` (the number before), `actor_id`, and after small batches of edits `rows` and " +
-        "`deleted`; `presence` has `listener_id`, `actor_id`, `email`, `frame_id` and `left`.",
+        "`deleted`; `presence` has `listener_id`, `actor_id`, `frame_id` and `left`.",
       who: user,
       params: jobId,
       answers: { 200: json("a ticket of a minute", Ticket) },
@@ -131,9 +131,9 @@ export const batchRoutes: readonly Route[] = [
     },
     async (context) => {
       const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
-      const { accountId, session, email } = callerOf(context);
+      const { accountId, session } = callerOf(context);
       const guest = { accountId, session, workspaceId: job.workspaceId };
-      const request = { topic: editsTopicOf(job.id), ...guest, email };
+      const request = { topic: editsTopicOf(job.id), ...guest };
       return context.json(await issueTicket(context.var.service, request), 200);
     },
   ),

@@ -171,13 +171,28 @@ function wantedTracks(jobId: SQL, edits: readonly BatchEdit[]): SQL {
       LEFT JOIN annotation a ON a.id = t.id AND a.job_id = ${jobId})`;
 }
 
-/** What listeners are told of the annotations that a plan changed, where these are few. */
-async function touchedBy(database: Database, job: JobRow, { writes }: BatchPlan) {
-  if (writes.length > TOUCHED_MAX) return {};
-  const ids = writes.map(({ id }) => id);
+/**
+ * What listeners are told of the annotations that got a number of a commit, where these are few:
+ * those of the batch, and those that triggers changed with them.
+ */
+async function touchedBy(database: Database, job: JobRow, { after, upTo }: NumberRange) {
+  const numbered = sql`job_id = ${job.id}::uuid AND seq > 0
+    AND seq > ${after}::bigint AND seq <= ${upTo}::bigint`;
+  const { rows: touched } = await database.execute<{ id: string }>(sql`
+    SELECT id::text FROM annotation WHERE ${numbered}
+    UNION SELECT annotation_id::text FROM annotation_deletion WHERE ${numbered}
+     LIMIT ${TOUCHED_MAX + 1}::int`);
+  if (touched.length > TOUCHED_MAX) return {};
+  const ids = touched.map(({ id }) => id);
   const rows = await listedAnnotations(database, job.id, ids);
   const now = new Set(rows.map((row) => row.annotation_id));
   return { rows, deleted: ids.filter((id) => !now.has(id)) };
+}
+
+/** The numbers of one commit: above the first, up to the second. */
+interface NumberRange {
+  after: number;
+  upTo: number;
 }
 
 interface PlannedBatch {
@@ -278,6 +293,9 @@ async function write(
   if (changeId === undefined) return null;
   const { afterSeq, editsSeq: newest } = written;
   const data = { after_seq: afterSeq, edits_seq: newest, actor_id: actorId };
-  await tellEdited(database, job.id, { ...data, ...(await touchedBy(database, job, plan)) });
+  await tellEdited(database, job.id, {
+    ...data,
+    ...(await touchedBy(database, job, { after: afterSeq, upTo: newest })),
+  });
   return { ...written, changeId };
 }

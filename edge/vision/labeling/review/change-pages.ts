@@ -37,7 +37,7 @@ export async function listChanges(
   { afterSeq, limit }: { afterSeq?: number | undefined; limit: number },
 ): Promise<Change[]> {
   const since = afterSeq === undefined ? sql`true` : sql`c.seq > ${afterSeq}::bigint`;
-  const order = afterSeq === undefined ? sql`c.at DESC, c.id` : sql`c.seq`;
+  const order = afterSeq === undefined ? sql`c.at DESC, c.seq DESC` : sql`c.seq`;
   const changes = await rowsOf(database, LOGGED)`
     SELECT ${LOGGED} FROM change c WHERE c.job_id = ${jobId}::uuid AND ${since}
      ORDER BY ${order} LIMIT ${limit}::int`;

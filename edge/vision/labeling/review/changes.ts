@@ -46,8 +46,9 @@ export const insertChange = (
   const added = sql`coalesce((SELECT jsonb_build_object('added',
     jsonb_build_object('number', number, 'name', name)) FROM added), '{}')`;
   return sql`
-  INSERT INTO change (id, job_id, actor_id, kind, summary)
-  SELECT gen_random_uuid(), ${jobId}::uuid, ${actorId}::uuid, ${kind},
+  INSERT INTO change (id, job_id, actor_id, kind, at, summary)
+  -- When the lock was held, not when the transaction began: in the order of commits.
+  SELECT gen_random_uuid(), ${jobId}::uuid, ${actorId}::uuid, ${kind}, clock_timestamp(),
     ${JSON.stringify(summary)}::jsonb || ${addsClass ? added : sql`'{}'::jsonb`}
    WHERE ${when} RETURNING id`;
 };

@@ -61,7 +61,7 @@ export const columnRoutes: readonly Route[] = [
       },
     },
     async (context) => {
-      const { database } = context.var.service;
+      const { database, log } = context.var.service;
       const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
       const { after_seq: afterSeq = null } = context.req.valid("query");
       const header = await columnsHeader(database, job.id, afterSeq);
@@ -75,7 +75,10 @@ export const columnRoutes: readonly Route[] = [
       const isKnown = context.req.header("If-None-Match")?.includes(name);
       const answer = isKnown
         ? new Response(null, { status: 304, headers: named })
-        : await columnsAnswer(head, columnBlocks(database, header), named);
+        : await columnsAnswer(head, columnBlocks(database, header), {
+            headers: { ...named, "Content-Type": COLUMNS_MEDIA_TYPE },
+            onBroken: (error) => log.error("columns_broke_off", { job_id: job.id, error }),
+          });
       // A route's declaration has no word for bytes.
       return answer as never;
     },
@@ -95,7 +98,7 @@ async function nameOf(head: Uint8Array<ArrayBuffer>): Promise<string> {
 async function columnsAnswer(
   head: Uint8Array,
   blocks: AsyncGenerator<Uint8Array>,
-  named: Readonly<Record<string, string>>,
+  { headers, onBroken }: ColumnsAnswerOptions,
 ): Promise<Response> {
   // A database that is away is told before the answer begins.
   const first = await blocks.next();
@@ -105,13 +108,25 @@ async function columnsAnswer(
       if (!first.done) controller.enqueue(first.value);
     },
     async pull(controller) {
-      const { done, value } = await blocks.next();
-      if (done) controller.close();
-      else controller.enqueue(value);
+      try {
+        const { done, value } = await blocks.next();
+        if (done) controller.close();
+        else controller.enqueue(value);
+      } catch (error) {
+        // The status was sent: the reader misses the last block, and the log tells why.
+        onBroken(error);
+        controller.error(error);
+      }
     },
     async cancel() {
       await blocks.return(undefined);
     },
   });
-  return new Response(body, { headers: { ...named, "Content-Type": COLUMNS_MEDIA_TYPE } });
+  return new Response(body, { headers });
+}
+
+interface ColumnsAnswerOptions {
+  headers: Record<string, string>;
+  /** Told why an answer that had begun broke off. */
+  onBroken: (error: unknown) => void;
 }

@@ -97,9 +97,10 @@ async function framesUnderWay(
   width: number | undefined,
 ): Promise<FrameTasks> {
   const { rows } = await database.execute<FrameTasks>(sql`
-    SELECT count(*)::int AS total, coalesce(json_agg(json_build_object('id', id,
-        'frames', payload->'frames')) FILTER (WHERE ended_at IS NULL), '[]') AS open
-      FROM task WHERE subject = ${subjectOf(video)} AND kind = 'frames'
+    SELECT (SELECT count(*) FROM task WHERE subject = ${subjectOf(video)} AND kind = 'frames')::int
+        AS total,
+      coalesce(json_agg(json_build_object('id', id, 'frames', payload->'frames')), '[]') AS open
+      FROM task WHERE subject = ${subjectOf(video)} AND kind = 'frames' AND ended_at IS NULL
        AND (payload->>'width')::int IS NOT DISTINCT FROM ${width ?? null}::int`);
   return rows[0] ?? { total: 0, open: [] };
 }

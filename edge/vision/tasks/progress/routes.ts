@@ -72,7 +72,6 @@ export const progressRoutes: readonly Route[] = [
         "X-Account": opened.accountId,
         "X-Session": opened.session,
         "X-Workspace": opened.workspaceId,
-        "X-Email": encodeURIComponent(opened.email),
         "X-Listeners-Max": String(service.limits.listenersMax),
       };
       if (after !== undefined) headers["X-After"] = String(after);

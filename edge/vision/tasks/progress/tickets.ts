@@ -23,11 +23,11 @@ type TicketParts = Pick<Parts, "tokenSecret" | "clock">;
  */
 export async function issueTicket(
   { tokenSecret, clock }: TicketParts,
-  { topic, accountId, session, workspaceId, email }: Guest & { topic: string; email?: string },
+  { topic, accountId, session, workspaceId }: Guest & { topic: string },
 ): Promise<Ticket> {
   const key = await keyFor(tokenSecret, "ticket");
   const seconds = Math.floor(clock() / 1_000);
-  const ticket = await new SignJWT({ topic, sid: session, ws: workspaceId, email })
+  const ticket = await new SignJWT({ topic, sid: session, ws: workspaceId })
     .setProtectedHeader({ alg: ALGORITHM, typ: TYPE, kid: key.id })
     .setSubject(accountId)
     .setJti(crypto.randomUUID())
@@ -46,8 +46,6 @@ export interface OpenTicket extends Guest {
   topic: string;
   /** Epoch seconds. */
   expiresAt: number;
-  /** What the others at the topic see of who listens; empty where they do not. */
-  email: string;
 }
 
 /** What a ticket opens, or null for one that is expired, forged or none of ours. */
@@ -64,11 +62,9 @@ export async function verifyTicket(
     requiredClaims: ["sub", "jti", "iat", "exp", "topic", "sid", "ws"],
     currentDate: new Date(clock()),
   }).catch(() => null);
-  const { topic, sub, jti, exp, sid, ws, email } = verified?.payload ?? {};
+  const { topic, sub, jti, exp, sid, ws } = verified?.payload ?? {};
   if (typeof topic !== "string" || typeof sub !== "string") return null;
   if (typeof jti !== "string" || typeof exp !== "number") return null;
   if (typeof sid !== "string" || typeof ws !== "string") return null;
-  const name = typeof email === "string" ? email : "";
-  const guest = { accountId: sub, session: sid, workspaceId: ws };
-  return { id: jti, topic, ...guest, expiresAt: exp, email: name };
+  return { id: jti, topic, accountId: sub, session: sid, workspaceId: ws, expiresAt: exp };
 }

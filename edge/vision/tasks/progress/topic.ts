@@ -58,7 +58,6 @@ interface Reader extends Guest {
   topic: string;
   /** Its ticket's id, by which the others know the socket. */
   id: string;
-  email: string;
   /** The frame that it said it looks at; null: at none. Absent where it never said. */
   frame?: string | null;
 }
@@ -181,9 +180,8 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
       const session = headers.get("X-Session") ?? "";
       const workspaceId = headers.get("X-Workspace") ?? "";
       const id = headers.get("X-Ticket") ?? "";
-      const email = decodeURIComponent(headers.get("X-Email") ?? "");
       const guest = { accountId, session, workspaceId };
-      const reader: Reader = { ...guest, topic, acked: null, id, email };
+      const reader: Reader = { ...guest, topic, acked: null, id };
       server.serializeAttachment(reader);
     }
     for (const event of this.#missed(head, after === null ? null : Number(after))) {
@@ -263,13 +261,12 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
   }
 
   #presenceOf(
-    { topic, id, accountId, email, frame = null }: Reader,
+    { topic, id, accountId, frame = null }: Reader,
     { left }: { left: boolean },
   ): ProgressEvent {
     const data: PresenceEvent = {
       listener_id: id,
       actor_id: accountId,
-      email,
       frame_id: frame,
       left,
     };

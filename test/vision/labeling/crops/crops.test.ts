@@ -128,7 +128,7 @@ const frameOf = ({ frame_id }: Annotation) => Number(frame_id.split(".")[1]);
 const expected = (all: readonly Annotation[]) => all.map((one) => jpegOf(frameOf(one), one.bbox));
 const packs = async () => {
   const { rows } = await world.visionDatabase.execute<{ key: string; entries: number }>(
-    sql`SELECT key, entries FROM crop_pack WHERE job_id = ${jobId}::uuid ORDER BY from_frame`,
+    sql`SELECT key, entries FROM crop_pack WHERE job_id = ${jobId}::uuid ORDER BY frames`,
   );
   return rows;
 };

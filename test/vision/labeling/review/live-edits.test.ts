@@ -209,7 +209,7 @@ describe("listeners of one job", () => {
     const at = frameId(videoId, 2);
     right.say(at);
     const seen = await left.presence();
-    expect(seen).toMatchObject({ actor_id: viewer.id, email: viewer.email, frame_id: at });
+    expect(seen).toMatchObject({ actor_id: viewer.id, frame_id: at });
     expect(seen.left).toBe(false);
     // A newcomer sees who is there; of many words at once, few are heard, and the last.
     const newcomer = await listen(admin, ticketPath(id));
