@@ -443,7 +443,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   suggestion_id: id("49"),
   segmenter: "scripted",
   "readCrops.body": { annotation_ids: [id("06")] },
-  "prepareFrames.body": { from: 1, to: 4, step: 2 },
+  "prepareFrames.body": { from: 0, to: 2, step: 1 },
   "suggestFrames.body": { budget: 2, fps: 2 },
   version: 1,
   side: "val",
