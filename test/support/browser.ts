@@ -49,6 +49,8 @@ export async function openWindow({
   });
   opened.push(context);
   const page = await context.newPage();
+  // A busy machine is slow, not wrong: limits are against hanging.
+  page.setDefaultTimeout(180_000);
   const complaints: string[] = [];
   page.on("console", (message) => {
     if (["error", "warning"].includes(message.type())) complaints.push(message.text());

@@ -1,6 +1,6 @@
 // Keys as pages listen to them: none while somebody types, composes a character or sees a dialog.
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { isKey, KEYMAP, type KeyName } from "./keymap.ts";
 
 const TYPES = "input:not([type=checkbox],[type=radio],[type=range]), textarea, select";
@@ -15,7 +15,8 @@ export type KeyHandlers = Partial<Record<KeyName, () => unknown>>;
 export function useKeys(handlers: KeyHandlers, { isInDialog = false } = {}): void {
   const held = useRef(handlers);
   held.current = handlers;
-  useEffect(() => {
+  // At once: a key may be pressed as soon as the page is seen.
+  useLayoutEffect(() => {
     const press = (event: KeyboardEvent) => {
       if (event.isComposing || event.defaultPrevented) return;
       const hasDialog = document.querySelector("dialog[open]") !== null;

@@ -26,8 +26,7 @@ const TRACK_MAX = 2_147_483_647;
 const fields = {
   class: z.string().max(TEXT_MAX).optional(),
   bbox: z
-    .array(pixels())
-    .max(CORNERS_MAX)
+    .tuple([pixels(), pixels(), pixels(), pixels()])
     .optional()
     .meta({
       description:

@@ -5,7 +5,10 @@ import { alertWebhookOf } from "../../../../edge/http/alert-webhook.ts";
 import { parseConfig } from "../../../../edge/vision/config.ts";
 import { Failure } from "../../../../shared/errors.ts";
 
-const BOUND = ["MEDIA", "PROGRESS", "LISTENERS", "DOORBELL", "LINES", "METERS", "COUNTERS"];
+const BOUND = [
+  ...["MEDIA", "PROGRESS", "LISTENERS", "DOORBELL", "LINES", "METERS", "COUNTERS"],
+  "ASSETS",
+];
 const REQUIRED = {
   ...Object.fromEntries(BOUND.map((name) => [name, {}])),
   DATABASE_URL: "postgresql://writer:hunter2@127.0.0.1/vision",
