@@ -2,7 +2,7 @@
 
 import { type ComponentType, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { ApiError } from "./kit/api.ts";
+import { ApiError, apiErrorOf } from "./kit/api.ts";
 import { KEYMAP, type KeyName } from "./kit/keymap.ts";
 import { useKeys } from "./kit/keys.ts";
 import { address, HOME, match, startRouter } from "./kit/router.ts";
@@ -182,9 +182,7 @@ function Studio() {
   const [error, setError] = useState<ApiError | null>(null);
   const load = () => {
     setError(null);
-    loadSession().catch((thrown: unknown) =>
-      setError(thrown instanceof ApiError ? thrown : new ApiError(String(thrown))),
-    );
+    loadSession().catch((thrown: unknown) => setError(apiErrorOf(thrown)));
   };
   useEffect(load, []);
   useKeys({ help: () => setHelp(true) });

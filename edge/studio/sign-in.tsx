@@ -1,7 +1,7 @@
 // Signing in and making an account: over the page, so that nothing on it is lost.
 
 import { useState } from "preact/hooks";
-import { ApiError } from "./kit/api.ts";
+import { type ApiError, apiErrorOf } from "./kit/api.ts";
 import { person, register, signIn } from "./kit/session.ts";
 import { Button, Dialog, ErrorNote, Field } from "./kit/widgets.tsx";
 
@@ -29,7 +29,7 @@ export function SignIn() {
         await register({ ...credentials, display_name, invitation: text("invitation").trim() });
       }
     } catch (thrown) {
-      setError(thrown instanceof ApiError ? thrown : new ApiError(String(thrown)));
+      setError(apiErrorOf(thrown));
     } finally {
       setBusy(false);
     }

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { Job, JobClass } from "../../../shared/wire/labeling.ts";
 import type { Project } from "../../../shared/wire/vision.ts";
-import { ApiError, call } from "../kit/api.ts";
+import { type ApiError, apiErrorOf, call } from "../kit/api.ts";
 import { count } from "../kit/format.ts";
 import { Top } from "../kit/page.tsx";
 import { useResource } from "../kit/resource.ts";
@@ -54,7 +54,7 @@ function Moves({ job, onMoved }: { job: Job; onMoved: () => void }) {
       await call(`/jobs/${job.job_id}/${name}`, { method: "POST" });
       onMoved();
     } catch (thrown) {
-      setError(thrown instanceof ApiError ? thrown : new ApiError(String(thrown)));
+      setError(apiErrorOf(thrown));
     } finally {
       setBusy(false);
     }

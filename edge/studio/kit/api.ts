@@ -26,6 +26,10 @@ export class ApiError extends Error {
   }
 }
 
+/** What was thrown, as the error that pages show. */
+export const apiErrorOf = (thrown: unknown): ApiError =>
+  thrown instanceof ApiError ? thrown : new ApiError(String(thrown));
+
 /** How requests are let in; the session's module keeps it. */
 export const access = {
   /** The form token of the session; null where nobody is signed in. */

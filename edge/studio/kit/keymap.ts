@@ -17,7 +17,6 @@ interface KeyEntry {
 
 export const KEYMAP = {
   help: { scope: "everywhere", keys: ["?"], does: "Show all keys" },
-  find: { scope: "everywhere", keys: ["Mod", "K"], does: "Go to a project, job or page" },
   close: { scope: "everywhere", keys: ["Esc"], does: "Close what lies over the page" },
   newProject: { scope: "projects", keys: ["N"], does: "New project" },
   search: { scope: "projects", keys: ["/"], does: "Search by name" },

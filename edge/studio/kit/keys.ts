@@ -12,7 +12,7 @@ const isTyping = (target: EventTarget | null): boolean =>
 export type KeyHandlers = Partial<Record<KeyName, () => unknown>>;
 
 /** Has a component listen to keys as long as it is shown. */
-export function useKeys(handlers: KeyHandlers, { isInDialog = false } = {}): void {
+export function useKeys(handlers: KeyHandlers): void {
   const held = useRef(handlers);
   held.current = handlers;
   // At once: a key may be pressed as soon as the page is seen.
@@ -23,9 +23,9 @@ export function useKeys(handlers: KeyHandlers, { isInDialog = false } = {}): voi
       for (const [name, handle] of Object.entries(held.current)) {
         const entry = KEYMAP[name as KeyName]; // The keys of `KeyHandlers` are these names.
         if (!isKey(entry, event)) continue;
-        const isFree = entry.keys.some((key) => key === "Mod" || key === "Esc");
+        const isFree = entry.keys.some((key) => key === "Esc");
         if (!isFree && isTyping(event.target)) continue;
-        if (hasDialog && !isInDialog) continue;
+        if (hasDialog) continue;
         if (handle() === false) continue;
         event.preventDefault();
         return;
@@ -33,5 +33,5 @@ export function useKeys(handlers: KeyHandlers, { isInDialog = false } = {}): voi
     };
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
-  }, [isInDialog]);
+  }, []);
 }

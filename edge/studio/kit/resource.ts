@@ -2,7 +2,7 @@
 // from those that could not be had.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError } from "./api.ts";
+import { type ApiError, apiErrorOf } from "./api.ts";
 
 /** An answer of the service, or why there is none. */
 export interface Resource<Data> {
@@ -45,7 +45,7 @@ export function useResource<Data>(
       },
       (thrown: unknown) => {
         if (abort.signal.aborted) return;
-        const error = thrown instanceof ApiError ? thrown : new ApiError(String(thrown));
+        const error = apiErrorOf(thrown);
         setHeld((before) => (before.key === key ? { ...before, error } : { key, error }));
         if (error.status === 0 || error.status >= 500) again(RETRY_MS);
       },

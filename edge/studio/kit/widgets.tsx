@@ -19,13 +19,11 @@ export const Icon = ({ name, size = 16 }: { name: IconName; size?: number }) => 
   </svg>
 );
 
-const isMac = /Mac|iPhone|iPad/.test(navigator.userAgent);
-
 /** The keys of an action, as a hint beside it. */
 export const Keys = ({ name }: { name: KeyName }) => (
   <span class="keys" aria-hidden="true">
     {KEYMAP[name].keys.map((key) => (
-      <kbd key={key}>{key === "Mod" ? (isMac ? "⌘" : "Ctrl") : key}</kbd>
+      <kbd key={key}>{key}</kbd>
     ))}
   </span>
 );

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import type { Job } from "../../../shared/wire/labeling.ts";
 import type { Project, Video } from "../../../shared/wire/vision.ts";
-import { ApiError, call } from "../kit/api.ts";
+import { type ApiError, apiErrorOf, call } from "../kit/api.ts";
 import { counted, duration } from "../kit/format.ts";
 import { Top } from "../kit/page.tsx";
 import { useResource } from "../kit/resource.ts";
@@ -104,7 +104,7 @@ function LabelForm({ projectId, videos }: LabelFormProps) {
       const job = await call<Pick<Job, "job_id">>("/label", { method: "POST", body, headers });
       go(`${HOME}/j/${job.job_id}`);
     } catch (thrown) {
-      setError(thrown instanceof ApiError ? thrown : new ApiError(String(thrown)));
+      setError(apiErrorOf(thrown));
       setBusy(false);
     }
   };

@@ -2,7 +2,7 @@
 
 import { useRef, useState } from "preact/hooks";
 import type { Project } from "../../../shared/wire/vision.ts";
-import { ApiError, call } from "../kit/api.ts";
+import { type ApiError, apiErrorOf, call } from "../kit/api.ts";
 import { counted, moment } from "../kit/format.ts";
 import { useKeys } from "../kit/keys.ts";
 import { Top } from "../kit/page.tsx";
@@ -118,7 +118,7 @@ function NewProject({ onClose }: { onClose: () => void }) {
     try {
       go(addressOf(await call<Project>("/projects", { method: "POST", body })));
     } catch (thrown) {
-      setError(thrown instanceof ApiError ? thrown : new ApiError(String(thrown)));
+      setError(apiErrorOf(thrown));
       setBusy(false);
     }
   };

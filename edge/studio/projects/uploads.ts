@@ -4,7 +4,7 @@
 
 import { signal } from "@preact/signals";
 import type { Video, VideoBatch } from "../../../shared/wire/vision.ts";
-import { ApiError, access, addressOf, call, errorOf, formHeader } from "../kit/api.ts";
+import { ApiError, access, addressOf, apiErrorOf, call, errorOf, formHeader } from "../kit/api.ts";
 
 /** A file and where it stood in what was dropped, such as `cam1/0001.jpg`. */
 export interface ChosenFile {
@@ -107,7 +107,7 @@ async function work(): Promise<void> {
         arrivals.value++;
       } catch (thrown) {
         if (held.abort.signal.aborted) continue;
-        const error = thrown instanceof ApiError ? thrown : new ApiError(String(thrown));
+        const error = apiErrorOf(thrown);
         change(next.id, { state: "failed", error });
       }
     }
